@@ -48,9 +48,7 @@ programs() {  # all that can be named, one in a line
 
 wanted=${1%/}
 shift
-number=$wanted
-case $wanted in [0-9]) number=0$wanted ;; esac
-name=$(programs | awk -v wanted="$wanted" -v number="$number" '$0 == wanted || (number ~ /^[0-9]+$/ && index($0, number "_") == 1)')
+name=$(programs | awk -v wanted="$wanted" '$0 == wanted || (wanted ~ /^[0-9]+$/ && /^[0-9]/ && $0 + 0 == wanted + 0)')
 case $name:$wanted in
   :*.cu)
     { [ -f "$wanted" ] && [ "$*" = --serve ]; } || refuse "common/run runs $wanted; here is an editor for a file that exists, --serve"
@@ -147,16 +145,8 @@ wrong() {
   echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1
 }
 
-variant="" problem=default previous=""
-for option in "$@"; do
-  case $previous in --variant) variant=$option ;; esac
-  case $option in
-    --variant=*) variant=${option#*=} ;;
-    --variant | --pass* | --dtype* | --device*) ;;
-    --*) problem=given ;;
-  esac
-  previous=$option
-done
+variant=$(echo " $*" | sed -n 's/.* --variant[ =]\([^ ]*\).*/\1/p')
+problem=$(printf '%s\n' "$@" | grep -Ev '^--(variant|pass|dtype|device)' | grep '^--')  # the options that name one
 
 "$build/bin/$name" "$@" >"$logs/report"
 code=$?
@@ -178,13 +168,24 @@ fi
 
 # Full tiles, a head of K for each of Q, and one order of threads hide mistakes. A causal mask shows some, and hides others at the last keys.
 # The largest tiles have the most warps. A block that draws work from a counter draws a second tile if there are more than multiprocessors.
-if [ $problem = default ]; then
-  ran=$(sed -n '1s/.*, variant //p' "$logs/report")  # for the edges the program might choose another one
-  [ -n "$variant" ] || set -- "$@" ${ran:+--variant "$ran"}
-  large=$("$build/bin/$name" --list | sed -n "s/^ *${variant:-$ran} .* 64[, ].*(default) *\([0-9,]\{1,\}\).*/\1/p" | head -n 1)
-  many=$(sed -n 's/^ *counter .*/--seq-q 9 --seq-k 101 --heads 133 --kv-heads 1 --head-dim 136/p' "$logs/report" | head -n 1)
-  edge="--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
-  for edge in "$edge" "$edge --causal" ${large:+"$edge --heads 4 --tiles $large"} ${many:+"$many"}; do
+if [ -z "$problem" ]; then
+  # For the edges the program might choose another variant. The tiles next to the default are its largest.
+  "$build/bin/$name" "$@" --json --no-check --no-watch >"$logs/run"
+  "$build/bin/$name" --list --json --head-dim 64 >"$logs/list"
+  python3 -c 'if True:
+    import json, sys
+    run, listed = (json.load(open(file)) for file in sys.argv[1:])
+    edge = "--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
+    print(run["variant"], edge, f"{edge} --causal", sep="\n")
+    for tiles in next(variant["tiles"] for variant in listed["variants"] if variant["name"] == run["variant"])[:1]:
+        for choice in tiles["choices"][1:2]:
+            print(edge, "--heads 4 --tiles {br},{bc}".format(**choice))
+    if "counter" in run.get("counters", {}).get("tensors", {}):
+        print("--seq-q 9 --seq-k 101 --heads 133 --kv-heads 1 --head-dim 136")' "$logs/run" "$logs/list" >"$logs/edges"
+  exec 3<"$logs/edges"
+  read -r ran <&3
+  [ -n "$variant" ] || set -- "$@" --variant "$ran"
+  while IFS= read -r edge <&3; do
     for order in "" FLASH_SIMT_ORDER=random:1; do
       # shellcheck disable=SC2086  # lists
       env $order "$build/bin/$name" "$@" $edge >"$logs/report" 2>"$logs/said"
@@ -209,23 +210,19 @@ find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk"
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 
-# run_case NUMBER DEVICE CASE: leaves NUMBER.passed, NUMBER.failed or, if there was no time for it, neither. 255: xargs starts no more.
+# run_case NUMBER DEVICE CASE: leaves NUMBER.passed, NUMBER.failed or NUMBER.stopped with its seconds, unless time was over. 255: xargs starts no more.
 # shellcheck disable=SC2317  # xargs calls it
 run_case() {
-  local began code only=$variant
+  local began verdict only=$variant
   case $3 in *"a tiny problem"*) only=${variant:-$changed} ;; esac
   began=$(date +%s)
   [ "$began" -lt "$deadline" ] || exit 255
   # A comma would separate two names; ? is any character. The limit is one of CPU time, which ends a process by SIGXCPU.
   (ulimit -S -t $((deadline - began)) && exec "$test" "--device=$2" "--test-case=${3//,/?}" ${only:+"--variant=$only"} \
     --abort-after=1 --no-colors=true --no-intro=true) >"$logs/$1.log" 2>&1
-  code=$?
-  printf '%d\t%s\n' $(($(date +%s) - began)) "$3" >"$logs/$1.seconds"
-  case $code in
-    0 | 77) touch "$logs/$1.passed" ;;
-    152) ;;  # SIGXCPU
-    *) touch "$logs/$1.failed" && exit 255 ;;
-  esac
+  case $? in 0 | 77) verdict=passed ;; 152) verdict=stopped ;; *) verdict=failed ;; esac  # 152: SIGXCPU
+  printf '%d\t%s\n' $(($(date +%s) - began)) "$3" >"$logs/$1.$verdict"
+  [ $verdict != failed ] || exit 255
 }
 
 # First the tile sizes, since the default problem runs one of many. Then those that took no time when they were last run; at the very first time
@@ -249,7 +246,7 @@ count=0
   "$test" --device=gpu --test-case=none >/dev/null 2>&1 && printf '%s\0' 0 gpu 'grid*'  # ends with 77 where there is none
   cases | while IFS= read -r each; do printf '%s\0' $((count += 1)) cpu "$each"; done
 } | tee "$logs/queue" | xargs -0 -n 3 -P "$cores" bash -c 'run_case "$@"' _ 2>/dev/null
-cat "$logs"/*.seconds "$memory" 2>/dev/null | awk -F '\t' '!seen[$2]++' >"$logs/memory" && cp "$logs/memory" "$memory"
+cat "$logs"/*.*ed "$memory" 2>/dev/null | awk -F '\t' '!seen[$2]++' >"$logs/memory" && cp "$logs/memory" "$memory"
 
 all=$(($(tr -cd '\0' <"$logs/queue" | wc -c) / 3))
 failed=$(find "$logs" -name '*.failed' | sed 's|.*/||' | sort -n | head -n 1)

@@ -72,13 +72,6 @@ std::vector<int> longest_first(const FullProblem& p, Pass pass, const Tiles& t) 
   return pairs;
 }
 
-std::vector<int> offsets_of(const Sequences& sequences) {
-  std::vector<int> pairs;
-  for (std::size_t s = 0; s < sequences.queries.size(); ++s)
-    pairs.insert(pairs.end(), {sequences.queries[s], sequences.keys[s]});
-  return pairs;
-}
-
 SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {
   const int rows = p.group_size() * p.Nq, splits = (p.Nk + t.Bc - 1) / t.Bc;
   SplitVisits sum{.rows = rows, .splits = splits};

@@ -36,11 +36,9 @@ struct Visits {
 };
 Visits visits(const FullProblem&, const Tiles&);
 
-/// What kernels read of a ragged batch, two numbers each: the queries and keys before each sequence and after the last.
-std::vector<int> offsets_of(const Sequences&);
-
-/// Likewise the tiles of all sequences, of queries or in a backward pass of keys: a sequence, and the first of its rows. Those that visit most
-/// tiles of the other operand come first; tiles that visit none are last, but must be there, since somebody has to write their zeros.
+/// What kernels read of a ragged batch: the tiles of all sequences, of queries or in a backward pass of keys, two numbers each, a sequence and
+/// the first of its rows. Those that visit most tiles of the other operand come first; tiles that visit none are last, but must be there, since
+/// somebody has to write their zeros.
 std::vector<int> longest_first(const FullProblem&, Pass, const Tiles&);
 
 /// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:

@@ -1,26 +1,20 @@
 #include "common/attention/registry.hpp"
 
-#include "common/attention/tensor_table.hpp"
 #include "common/machine/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <compare>
 #include <limits>
+#include <map>
 #include <stdexcept>
 
 namespace flash {
 namespace {
 
-struct Registry {
-  std::vector<Registration> registered;  // in the order of their numbers
-  std::vector<Variant> variants;         // of those, as soon as someone asks
-};
-
-/// A function's static, so that it exists before the first registration, whichever source file is initialised first.
-Registry& registry(Backend backend) {
-  static std::array<Registry, 2> registries;
-  return registries[backend == Backend::gpu ? 0 : 1];
+/// A function's static, so that it exists before any source file registers variants.
+std::vector<Registration>& registered(Backend backend) {
+  static std::map<Backend, std::vector<Registration>> all;
+  return all[backend];
 }
 
 /// The problem as kernels see it on padded copies: a wider d, and each tensor by itself; the same if its rows fit.
@@ -75,12 +69,12 @@ std::string who_takes(const Variant& variant, const FullProblem& p, Pass pass, B
   const Variant* const best = best_variant(backend, p, pass, limits, /*deterministic=*/false);
   if (best != nullptr) return std::string("; variant ") + best->name + " takes it";
   const auto only = [has = features_of(p)](Features known) { return (has & ~known) == Features::none; };
-  const bool other_dtype = std::ranges::find(variant.dtypes, p.dtype) == variant.dtypes.end();
-  if (only(variant.takes) && !other_dtype && p.d <= variant.max_head_dim) return "";  // for a reason of its own
-  const bool half = p.dtype != Dtype::fp32 || p.d > 128;
-  if (half && only(p.d > 128 ? plain_problem : general_problem | usual_options)) return "; stage 08 takes it in fp16 and bf16";
-  const bool known = only(general_problem | usual_options) || only(general_problem | Features::lorentz | Features::centroid);
-  return known && p.d <= 128 ? "; stage 07 takes it in fp32" : "";
+  const bool takes_dtype = std::ranges::find(variant.dtypes, p.dtype) != variant.dtypes.end();
+  if (takes_dtype && p.d <= variant.max_head_dim && only(variant.takes)) return "";  // it refuses for a reason of its own
+  if (p.d > 128) return only(plain_problem) ? "; stage 08 takes it in fp16 and bf16" : "";
+  if (only(general_problem | usual_options))
+    return p.dtype == Dtype::fp32 ? "; stage 07 takes it in fp32" : "; stage 08 takes it in fp16 and bf16";
+  return only(general_problem | Features::lorentz | Features::centroid) ? "; stage 07 takes it in fp32" : "";
 }
 
 /// Gives a step without a forward pass the one of the first of `steps` that knows its problems; none knows of a gradient of the bias.
@@ -100,10 +94,11 @@ void borrow_forward_pass(Variant& step, const std::vector<const Variant*>& steps
 }  // namespace
 
 const std::vector<Variant>& variants(Backend backend) {
-  auto& [registered, variants] = registry(backend);
-  if (variants.size() != registered.size()) {
+  static std::map<Backend, std::vector<Variant>> all;  // as soon as someone asks
+  std::vector<Variant>& variants = all[backend];
+  if (variants.size() != registered(backend).size()) {
     variants.clear();
-    for (const Registration& each : registered) {
+    for (const Registration& each : registered(backend)) {
       const auto same = std::ranges::find(variants, std::string_view(each.variant->name), &Variant::name);
       if (same != variants.end())
         throw UsageError(std::string(same->file) + " and " + each.file + " both have a variant '" + same->name +
@@ -162,10 +157,14 @@ bool has_own_pass(const Variant& variant, Pass pass) {
 }
 
 std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProblem& problem, Pass pass) {
-  std::vector<WorkspaceSpec> all = padded_copies(variant, problem, pass);
+  std::vector<WorkspaceSpec> all;
+  const FullProblem wide = padded(variant, problem);
+  each_tensor(wide, pass, [&](const ProblemTensor& each) {
+    if (each.copy != nullptr && wide.d != problem.d) all.push_back({each.copy, each.shape(wide), problem.dtype});
+  });
   for (const Variant* const step : {variant.forward_step, &variant}) {
     if (step == nullptr || step->workspace == nullptr) continue;
-    for (WorkspaceSpec& spec : step->workspace(padded(variant, problem), step == &variant ? pass : Pass::forward)) {
+    for (WorkspaceSpec& spec : step->workspace(wide, step == &variant ? pass : Pass::forward)) {
       if ((spec.only_for & ~features_of(problem)) != Features::none) continue;
       spec.shape[3] += spec.per_sequence * problem.sequences.count();
       all.push_back(spec);
@@ -174,14 +173,28 @@ std::vector<WorkspaceSpec> workspaces_of(const Variant& variant, const FullProbl
   return all;
 }
 
-std::vector<WorkspaceSpec> padded_copies(const Variant& variant, const FullProblem& problem, Pass pass) {
-  std::vector<WorkspaceSpec> copies;
-  const FullProblem wide = padded(variant, problem);
-  if (wide.d == problem.d) return copies;
-  each_tensor(wide, pass, [&](const ProblemTensor& each) {
-    if (each.copy != nullptr) copies.push_back({each.copy, each.shape(wide), problem.dtype});
-  });
-  return copies;
+std::string to_string(const Tiles& tiles) { return std::to_string(tiles.Br) + "," + std::to_string(tiles.Bc); }
+
+PassPlan plan_pass(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
+                   std::optional<Tiles> tiles) {
+  PassPlan plan{{}, workspaces_of(variant, problem, pass), {}, {}};
+  const auto& [queries, keys] = problem.sequences;
+  for (std::size_t s = 0; s < queries.size(); ++s) plan.offsets.insert(plan.offsets.end(), {queries[s], keys[s]});
+  const std::string given = tiles ? "--tiles is " + to_string(*tiles) : "";
+  if (variant.tiles == nullptr && tiles)
+    throw UsageError(given + ", but variant " + variant.name + " has no tile sizes to choose from; --list shows which have");
+  if (variant.tiles == nullptr) return plan;
+  const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
+  if (choices.empty())
+    throw DeviceError(std::string("variant ") + variant.name + ": " + why_it_cannot_run(variant, problem, pass, limits));
+  const auto chosen = tiles ? std::ranges::find(choices, *tiles, &TileChoice::tiles) : choices.begin();
+  if (chosen == choices.end())
+    throw UsageError(given + "; allowed for " + variant.name + " here: " +
+                     joined(
+                         choices, [](const TileChoice& choice) { return to_string(choice.tiles); }, "  "));
+  plan.choice = *chosen;
+  plan.order = longest_first(problem, pass, chosen->tiles);
+  return plan;
 }
 
 void launch_pass(const Variant& variant, const Attention& a, Pass pass) {
@@ -228,18 +241,11 @@ std::string refusal(const Variant& variant, const FullProblem& problem, const st
 Prediction predict(const Variant& variant, const FullProblem& problem, Pass pass, const DeviceLimits& limits,
                    std::optional<Tiles> tiles) {
   if (variant.predict == nullptr) return {};
-  TileChoice choice;
-  if (variant.tiles != nullptr) {
-    const std::vector<TileChoice> choices = variant.tiles(problem, pass, limits);
-    const auto found =
-        std::find_if(choices.begin(), choices.end(), [&](const TileChoice& c) { return !tiles || c.tiles == *tiles; });
-    if (found == choices.end()) return {};
-    choice = *found;
-  }
-  Prediction prediction = variant.predict(variant, padded(variant, problem), pass, choice, limits);
+  const PassPlan plan = plan_pass(variant, problem, pass, limits, tiles);
+  Prediction prediction = variant.predict(variant, padded(variant, problem), pass, plan.choice, limits);
   add_copies(prediction, variant, problem, pass);
   std::map<std::string, std::int64_t> bytes;  // of an element; 4 where nothing else is said
-  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass)) bytes.try_emplace(spec.name, size_of(spec.dtype));
+  for (const WorkspaceSpec& spec : plan.workspaces) bytes.try_emplace(spec.name, size_of(spec.dtype));
   for (const ProblemTensor& tensor : problem_tensors()) bytes[tensor.name] = size_of(tensor.dtype(problem));
   for (auto& [name, moved] : prediction.tensors) {
     const std::int64_t each = bytes.try_emplace(name, 4).first->second;
@@ -257,9 +263,8 @@ std::string why_it_cannot_run(const Variant& variant, const FullProblem& problem
          " with " + std::to_string(limits.shared_bytes) + " bytes of shared memory for a block";
 }
 
-RegisterVariant::RegisterVariant(Backend backend, const Registration& added) {
-  std::vector<Registration>& all = registry(backend).registered;
-  all.insert(std::ranges::upper_bound(all, added.number, {}, &Registration::number), added);
+RegisterVariants::RegisterVariants(Backend backend, const std::vector<Registration>& added) {
+  registered(backend).insert(registered(backend).end(), added.begin(), added.end());
 }
 
 }  // namespace flash

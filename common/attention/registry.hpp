@@ -13,14 +13,8 @@
 
 namespace flash {
 
-/// A stage: a folder with its program.
-struct StageInfo {
-  std::string name;            ///< folder name, "01_naive"
-  std::string idea;            ///< one line for reports and the comparison table
-  std::string backward_stage;  ///< the stage that has a backward pass, if this one has none
-};
-
-/// The buffers that a pass of the problem needs besides its tensors: the variant's own and padded copies.
+/// The buffers that a pass of the problem needs besides its tensors: copies, padded with zeros, where d is no multiple of Variant::row_multiple,
+/// and the variant's own.
 std::vector<WorkspaceSpec> workspaces_of(const Variant&, const FullProblem&, Pass);
 
 /// "" or why the variant takes a problem on no device: what it does not know, its dtypes, its largest head dimension, its own refusal; or
@@ -30,11 +24,21 @@ std::string refusal(const Variant&, const FullProblem&, const std::optional<Devi
 /// "" or why it cannot run the pass of the problem on such a device: it has no such pass, its refusal(), or its tiles do not fit.
 std::string why_it_cannot_run(const Variant&, const FullProblem&, Pass, const DeviceLimits&);
 
-/// The same with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
-Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
+/// What a launch of the pass gets besides its tensors on such a device, the same for whoever launches it.
+struct PassPlan {
+  TileChoice choice;                      ///< of no rows: the variant has none
+  std::vector<WorkspaceSpec> workspaces;  ///< workspaces_of()
+  std::vector<int> offsets, order;        ///< of a ragged batch, else empty: what Attention's tensors of these names hold
+};
 
-/// The copies, padded with zeros, that launch_pass() makes of the tensors where d is no multiple of Variant::row_multiple; none if it is.
-std::vector<WorkspaceSpec> padded_copies(const Variant&, const FullProblem&, Pass);
+/// `tiles`: by default the variant's. UsageError if these are none of its choices; DeviceError if none fits the device.
+PassPlan plan_pass(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
+
+/// "64,32", as --tiles takes it.
+std::string to_string(const Tiles&);
+
+/// What the pass does, with traffic in bytes, for these tiles or the variant's default; empty if there is no formula.
+Prediction predict(const Variant&, const FullProblem&, Pass, const DeviceLimits&, std::optional<Tiles> = {});
 
 /// Has it the pass, and not by another step's forward pass?
 bool has_own_pass(const Variant&, Pass);
@@ -42,7 +46,7 @@ bool has_own_pass(const Variant&, Pass);
 /// Launches the pass, of a backward one without its forward, and the copies before and after it.
 void launch_pass(const Variant&, const Attention&, Pass);
 
-/// The variants of the running stage for one backend, in the order of their file numbers; empty for gpu in a CPU-only build.
+/// The variants of the running stage for one backend, in the order of their steps; empty for gpu in a CPU-only build.
 /// Filled by the source that add_stage() generates for the stage. UsageError if two have the same name.
 const std::vector<Variant>& variants(Backend);
 
@@ -61,7 +65,6 @@ const Variant& choose_variant(Backend, const std::string& name, const FullProble
                               bool deterministic = false);
 
 struct Registration {
-  int number;  ///< its place among the variants
   const Variant* variant;
   const char* file = "";
   Predict predict = nullptr;
@@ -69,9 +72,9 @@ struct Registration {
   std::vector<const Variant*> forward{};  ///< where a step without a forward pass of its own finds one
 };
 
-/// Adds a variant when the program starts. It is read in main() at the earliest, since it may be initialised after this.
-struct RegisterVariant {
-  RegisterVariant(Backend, const Registration&);
+/// Adds variants when the program starts. They are read in main() at the earliest, since they may be initialised after this.
+struct RegisterVariants {
+  RegisterVariants(Backend, const std::vector<Registration>&);
 };
 
 }  // namespace flash

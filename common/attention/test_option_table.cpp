@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -29,11 +30,7 @@ std::string refusal_of(const std::string& line) {
   }
 }
 
-std::string line_of(const FullProblem& p) {
-  std::string line;
-  for (const std::string& argument : to_arguments(p)) line += (line.empty() ? "" : " ") + argument;
-  return line;
-}
+std::string line_of(const FullProblem& p) { return joined(to_arguments(p), std::identity(), " "); }
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 #include "common/binding/flash.h"
 
-#include "common/attention/cost.hpp"
 #include "common/attention/option_table.hpp"
 #include "common/attention/registry.hpp"
 #include "common/attention/tensor_table.hpp"
@@ -117,16 +116,15 @@ struct Workspaces {
   std::vector<TensorRef> tensors;
   std::vector<std::int64_t> starts;  ///< of each, in bytes
   std::int64_t bytes = 0, zeroed = 0;
-  std::vector<int> sequence_offsets, tile_order;  ///< what the workspaces "offsets" and "order" of a ragged batch hold
 
-  Workspaces(const Variant& variant, const Attention& a, Pass pass) : sequence_offsets(offsets_of(a.problem.sequences)) {
-    std::vector<WorkspaceSpec> specs = workspaces_of(variant, a.problem, pass);
-    if (!sequence_offsets.empty() && variant.tiles != nullptr) tile_order = longest_first(a.problem, pass, a.tiles);
+  /// Also of "offsets" and "order" of a ragged batch.
+  explicit Workspaces(const PassPlan& plan) {
+    std::vector<WorkspaceSpec> specs = plan.workspaces;
     const auto add_pairs = [&](const char* name, const std::vector<int>& pairs) {
       if (!pairs.empty()) specs.push_back({name, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2}});
     };
-    add_pairs("offsets", sequence_offsets);
-    add_pairs("order", tile_order);
+    add_pairs("offsets", plan.offsets);
+    add_pairs("order", plan.order);
     std::stable_partition(specs.begin(), specs.end(), [](const WorkspaceSpec& spec) { return spec.zeroed; });
     for (const WorkspaceSpec& spec : specs) {
       tensors.push_back(dense_tensor(spec.name, spec.dtype, spec.shape));
@@ -144,15 +142,16 @@ struct Workspaces {
 };
 
 /// What follows from a call whatever its pointers are.
-struct Plan {
+struct PlannedCall {
   const Variant* variant;
   Attention attention;
+  PassPlan plan;
   Workspaces workspaces;
 };
 
 /// Worked out once for calls that are alike, since it takes as long as a short kernel.
-const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
-  thread_local std::map<std::string, Plan> plans;
+const PlannedCall& planned(const flash_call& call, Pass pass, Device& device) {
+  thread_local std::map<std::string, PlannedCall> plans;
   std::string key =
       std::string(call.variant == nullptr ? "" : call.variant) + '\n' + (call.options == nullptr ? "" : call.options);
   const auto add = [&](const auto& value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -171,18 +170,21 @@ const Plan& plan_of(const flash_call& call, Pass pass, Device& device) {
     throw UsageError(std::string(variant.name) + " reads no cache at this d, or its ends are missing");
   if (exists(call.pages) && call.pages.shape[3] > 1 && call.K.shape[2] % 64 != 0)
     throw UsageError("pages have " + std::to_string(call.K.shape[2]) + " rows; allowed: a multiple of 64");
-  if (pass == Pass::backward &&
-      workspaces_of(variant, a.problem, Pass::forward).size() > padded_copies(variant, a.problem, Pass::forward).size())
+  const auto is_copy = [](const WorkspaceSpec& workspace) {
+    return std::ranges::find(problem_tensors(), workspace.name, &ProblemTensor::copy) != problem_tensors().end();
+  };
+  if (pass == Pass::backward && !std::ranges::all_of(workspaces_of(variant, a.problem, Pass::forward), is_copy))
     throw UsageError("the backward pass of " + std::string(variant.name) +
                      " needs more of its forward pass than O and L; stages 07 and 08 do not");
-  if (variant.tiles != nullptr) a.tiles = variant.tiles(a.problem, pass, a.limits).front().tiles;
+  const PassPlan plan = plan_pass(variant, a.problem, pass, a.limits);
+  a.tiles = plan.choice.tiles;
   if (variant.by_launches && call.deterministic != 0 && pass == Pass::backward) a.launches = launches_of(a.problem, a.tiles.Bc);
-  return plans.insert({key, {&variant, a, Workspaces(variant, a, pass)}}).first->second;
+  return plans.insert({key, {&variant, a, plan, Workspaces(plan)}}).first->second;
 }
 
 void run(const flash_call& call, Pass pass) {
-  const auto& [variant, planned, workspaces] = plan_of(call, pass, device_of(call.on_gpu != 0));
-  Attention a = planned;
+  const auto& [variant, attention, plan, workspaces] = planned(call, pass, device_of(call.on_gpu != 0));
+  Attention a = attention;
   if (call.seed != 0) a.problem.dropout.seed = call.seed;
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
@@ -217,8 +219,8 @@ void run(const flash_call& call, Pass pass) {
     int* to = static_cast<int*>(tensor.data);
     call.on_gpu != 0 ? write_on_gpu(to, values) : static_cast<void>(std::copy(values.begin(), values.end(), to));
   };
-  write("offsets", workspaces.sequence_offsets, a.offsets);
-  write("order", workspaces.tile_order, a.order);
+  write("offsets", plan.offsets, a.offsets);
+  write("order", plan.order, a.order);
   launch_pass(*variant, a, pass);
 }
 
@@ -247,7 +249,7 @@ extern "C" {
 FLASH_EXPORT int flash_workspace(const flash_call* call, int32_t backward, int64_t* bytes, int64_t* zeroed) {
   return flash::exit_code_of([&] {
     const flash::Pass pass = backward != 0 ? flash::Pass::backward : flash::Pass::forward;
-    const flash::Workspaces& workspaces = flash::plan_of(*call, pass, flash::device_of(call->on_gpu != 0)).workspaces;
+    const flash::Workspaces& workspaces = flash::planned(*call, pass, flash::device_of(call->on_gpu != 0)).workspaces;
     *bytes = workspaces.bytes;
     *zeroed = workspaces.zeroed;
   });

@@ -3,7 +3,6 @@
 // stage look at this one alone. For a failed case it prints the command that runs the stage on the same problem; try.sh runs it.
 #include "common/attention/option_table.hpp"
 #include "common/grid/support.hpp"
-#include "common/harness/choose.hpp"
 #include "common/harness/runner.hpp"
 
 #include <doctest/doctest.h>

@@ -2,7 +2,6 @@
 
 #include "common/attention/cost.hpp"
 #include "common/grid/problems.hpp"
-#include "common/harness/choose.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 

@@ -4,7 +4,6 @@
 #include "common/attention/tensor_table.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
-#include "common/harness/choose.hpp"
 #include "common/harness/runner.hpp"
 #include "common/machine/error.hpp"
 #include "common/machine/isa/float16.hpp"
@@ -125,7 +124,7 @@ class FarProblem {
     device().run([&] {
       for (const Pass each : {Pass::forward, Pass::backward}) {
         if (each == Pass::backward && !backward) continue;
-        a.tiles = choose_tiles(variant, p_, each, a.limits, {}).value_or(Tiles{});
+        a.tiles = plan_pass(variant, p_, each, a.limits).choice.tiles;
         launch_pass(variant, a, each);
       }
     });

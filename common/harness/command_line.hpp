@@ -3,6 +3,7 @@
 
 #include "common/attention/option_table.hpp"
 #include "common/attention/registry.hpp"
+#include "common/harness/stage.hpp"
 
 #include <functional>
 #include <optional>

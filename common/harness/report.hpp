@@ -1,8 +1,9 @@
 // The results of a run as one JSON object for programs, and as text for people.
 #pragma once
 
-#include "common/attention/cost.hpp"
-#include "common/harness/choose.hpp"
+#include "common/attention/registry.hpp"
+#include "common/harness/stage.hpp"
+#include "common/machine/device.hpp"
 #include "common/reference/reference.hpp"
 
 #include <optional>

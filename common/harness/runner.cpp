@@ -1,13 +1,12 @@
 #include "common/harness/runner.hpp"
 
-#include "common/attention/cost.hpp"
-#include "common/attention/registry.hpp"
-#include "common/attention/tensor_table.hpp"
-#include "common/harness/choose.hpp"
 #include "common/machine/cpu/options.hpp"
+#include "common/machine/error.hpp"
+#include "common/machine/host_memory.hpp"
 #include "common/machine/isa/float16.hpp"
 #include "common/reference/parallel.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -53,18 +52,39 @@ std::vector<TensorRef> make_workspaces(Device& device, const Variant& variant, c
   return workspaces;
 }
 
+void check_memory(const DeviceInfo& device, const Variant& variant, const FullProblem& problem, Pass pass, bool loaded) {
+  double on_device = 0, on_host = 0, staged = 0;  // the host keeps tensors as fp32, and stages the largest buffer for each copy
+  each_tensor(problem, pass, [&](const ProblemTensor& each) {
+    const double elements = static_cast<double>(elements_of(each.shape(problem)));
+    on_device += elements * static_cast<double>(size_of(each.dtype(problem)));
+    if (each.result != nullptr || !loaded) on_host += 4 * elements;
+    staged = std::max(staged, 4 * (each.role ? static_cast<double>(placement_of(problem, *each.role).elements) : elements));
+  });
+  on_host += staged;
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass))
+    on_device += static_cast<double>(elements_of(spec.shape)) * static_cast<double>(size_of(spec.dtype));
+  if (device.kind == Backend::cpu) {
+    on_host += on_device;
+  } else if (on_device > static_cast<double>(device.memory_free)) {
+    throw DeviceError("the problem needs " + bytes_text(on_device) + " on " + device.name + "; " +
+                      bytes_text(static_cast<double>(device.memory_free)) + " are free");
+  }
+  require_host_memory(on_host, "the problem");
+}
+
 Runner::Runner(Device& device, const Variant& variant, const FullProblem& problem, const Inputs& inputs, Pass pass,
                std::optional<Tiles> tiles)
     : device_(device), variant_(variant), pass_(pass), tiles_(tiles) {
-  attention_.problem = problem;
-  attention_.limits = device.limits();
+  Attention a;
+  a.problem = problem;
+  a.limits = device.limits();
 
   // A buffer for each home; tensors that are packed together share one.
   std::map<std::pair<bool, Role>, void*> homes;
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
     const bool is_input = each.input != nullptr;
     std::vector<Buffer>& owners = is_input ? inputs_ : outputs_;
-    TensorRef& tensor = attention_.*each.on_device = each.kernel_view(problem);
+    TensorRef& tensor = a.*each.on_device = each.kernel_view(problem);
     const std::int64_t bytes = size_of(tensor.dtype);
     if (!each.role) {
       tensor.data = owners.emplace_back(device_, static_cast<std::size_t>(elements_of(each.shape(problem)) * bytes)).data();
@@ -75,29 +95,28 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
     if (home == nullptr) home = owners.emplace_back(device_, static_cast<std::size_t>(placement.elements * bytes)).data();
     tensor.data = static_cast<char*>(home) + placement.offset * bytes;
   });
-  attention_.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, zeroed_);
-
-  upload_all(inputs);
-  const bool ragged = !problem.sequences.empty();
-  if (ragged) attention_.offsets = upload_pairs("offsets", offsets_of(problem.sequences));
+  a.workspaces = make_workspaces(device, variant, problem, pass, workspaces_, kept_);
   for (const Pass each : {Pass::forward, pass}) {
-    if (variant.tiles == nullptr || chosen_.contains(each)) continue;
-    Chosen& chosen = chosen_[each];
-    chosen.tiles = *choose_tiles(variant, problem, each, attention_.limits, each == pass ? tiles : std::nullopt);
-    if (ragged) chosen.order = upload_pairs("order", longest_first(problem, each, chosen.tiles));
+    const PassPlan plan = plan_pass(variant, problem, each, a.limits, each == pass ? tiles : std::nullopt);
+    a.tiles = plan.choice.tiles;
+    a.offsets = upload_pairs("offsets", plan.offsets);
+    a.order = upload_pairs("order", plan.order);
+    launches_[each] = a;
   }
+  upload_all(inputs);
   // The simulator counts by these names: a bias by what is stored of it.
   each_tensor(problem, pass, [&](const ProblemTensor& each) {
-    TensorRef stored = attention_.*each.on_device;
+    TensorRef stored = a.*each.on_device;
     stored.shape = each.shape(problem);
     simt::name_tensor(stored);
   });
-  for (const TensorRef& workspace : attention_.workspaces) simt::name_tensor(workspace);
+  for (const TensorRef& workspace : a.workspaces) simt::name_tensor(workspace);
 }
 
 TensorRef Runner::upload_pairs(const char* name, const std::vector<int>& pairs) {
+  if (pairs.empty()) return {};
   TensorRef tensor = dense_tensor(name, Dtype::fp32, {1, 1, static_cast<std::int64_t>(pairs.size() / 2), 2});
-  tensor.data = pairs_.emplace_back(device_, bytes_of(tensor)).data();
+  tensor.data = kept_.emplace_back(device_, bytes_of(tensor)).data();
   device_.upload(tensor.data, pairs.data(), bytes_of(tensor));
   return tensor;
 }
@@ -105,9 +124,9 @@ TensorRef Runner::upload_pairs(const char* name, const std::vector<int>& pairs) 
 void Runner::upload_all(const Inputs& inputs) {
   for (const Buffer& buffer : inputs_) {
     std::vector<char> staging(buffer.bytes(), '\xff');
-    each_in(buffer, attention_, pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
+    each_in(buffer, attention(), pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
       const HostTensor<float>& host = inputs.*each.input;
-      const Extents shape = each.shape(attention_.problem);
+      const Extents shape = each.shape(attention().problem);
       if (static_cast<std::int64_t>(host.values.size()) != elements_of(shape))
         throw std::logic_error(std::string("input ") + tensor.name + " does not have the problem's shape");
       for_each_element(shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
@@ -119,17 +138,9 @@ void Runner::upload_all(const Inputs& inputs) {
 }
 
 void Runner::begin() {
-  last_run = {variant_.name, attention_.problem, pass_, tiles_, attention_.limits.sm};
+  last_run = {variant_.name, attention().problem, pass_, tiles_, attention().limits.sm};
   for (Buffer& buffer : outputs_) buffer.poison();
   for (Buffer& buffer : workspaces_) buffer.poison();
-}
-
-void Runner::launch(Pass pass) {
-  if (const auto found = chosen_.find(pass); found != chosen_.end()) {
-    attention_.tiles = found->second.tiles;
-    attention_.order = found->second.order;
-  }
-  launch_pass(variant_, attention_, pass);
 }
 
 void Runner::run() {
@@ -160,7 +171,7 @@ Results<float> Runner::results() const {
   for (const Buffer& buffer : outputs_) {  // one copy of each: packed tensors lie between their neighbours
     std::vector<char> staging(buffer.bytes());
     device_.download(staging.data(), buffer.data(), staging.size());
-    each_in(buffer, attention_, pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
+    each_in(buffer, attention(), pass_, [&](const ProblemTensor& each, const TensorRef& tensor, std::size_t begin) {
       HostTensor<float>& host = results.*each.result = HostTensor<float>(tensor.shape);
       for_each_element(tensor.shape, tensor.stride, [&](std::size_t dense, std::int64_t offset) {
         host.values[dense] = load(tensor.dtype, staging.data() + begin + offset * size_of(tensor.dtype));
@@ -172,7 +183,7 @@ Results<float> Runner::results() const {
 
 std::size_t Runner::workspace_bytes() const {
   std::size_t sum = 0;
-  for (const TensorRef& workspace : attention_.workspaces) sum += bytes_of(workspace);
+  for (const TensorRef& workspace : attention().workspaces) sum += bytes_of(workspace);
   return sum;
 }
 

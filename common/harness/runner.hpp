@@ -28,17 +28,21 @@ inline std::optional<LastRun> last_run;
 std::vector<TensorRef> make_workspaces(Device&, const Variant&, const FullProblem&, Pass, std::vector<Buffer>& others,
                                        std::vector<Buffer>& zeroed);
 
+/// DeviceError if inputs, outputs and workspaces cannot fit in the device's memory or in main memory. With --load the inputs are
+/// in main memory already.
+void check_memory(const DeviceInfo&, const Variant&, const FullProblem&, Pass, bool loaded);
+
 class Runner {
  public:
   /// Allocates and uploads everything. Throws DeviceError if it does not fit (the message gives the bytes wanted and free).
-  /// `tiles`: for the pass; by default the variant's default. Throws as choose_tiles() if the variant has no such tiles.
+  /// `tiles`: for the pass; by default the variant's default. Throws as plan_pass() does.
   Runner(Device&, const Variant&, const FullProblem&, const Inputs&, Pass, std::optional<Tiles> tiles = {});
 
   /// Poisons outputs and workspaces, runs the pass (backward: forward first) to its end.
   void run();
 
   /// The tensors, as kernels get them. Workspaces include those that start as zeros.
-  const Attention& attention() const { return attention_; }
+  const Attention& attention() const { return launches_.at(pass_); }
 
   /// The outputs of the last run.
   Results<float> results() const;
@@ -52,24 +56,18 @@ class Runner {
   std::size_t workspace_bytes() const;  ///< extra memory beyond inputs and outputs
 
  private:
-  void launch(Pass);
   void upload_all(const Inputs&);
   TensorRef upload_pairs(const char* name, const std::vector<int>& pairs);
   void begin();  ///< poisons outputs and workspaces, and sets last_run
+  void launch(Pass pass) { launch_pass(variant_, launches_.at(pass), pass); }
 
   Device& device_;
   const Variant& variant_;
   Pass pass_;
-  Attention attention_;
   std::optional<Tiles> tiles_;
+  std::map<Pass, Attention> launches_;  ///< also of the forward pass before a backward one
   std::vector<Buffer> inputs_, outputs_, workspaces_;
-  std::vector<Buffer> zeroed_;  ///< workspaces that kernels leave as they found them
-  std::vector<Buffer> pairs_;
-  struct Chosen {
-    Tiles tiles;
-    TensorRef order;  ///< of a ragged batch's tiles
-  };
-  std::map<Pass, Chosen> chosen_;  ///< where the variant has tiles
+  std::vector<Buffer> kept_;  ///< which kernels leave as they found them: workspaces of zeros, and the host's pairs of ints
 };
 
 }  // namespace flash

@@ -2,6 +2,7 @@
 
 #include "common/attention/cost.hpp"
 #include "common/attention/registry.hpp"
+#include "common/harness/command_line.hpp"
 #include "common/harness/diagnosis.hpp"
 #include "common/harness/files.hpp"
 #include "common/harness/inputs.hpp"
@@ -13,10 +14,28 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 namespace flash {
 namespace {
+
+/// The device of --device. auto takes a GPU if one works and the stage was built for it, else the CPU. DeviceError with the reason if a GPU is
+/// demanded and there is none; UsageError if --bench would have to time the CPU.
+std::unique_ptr<Device> choose_device(const Request& request) {
+  std::string why_not;
+  if (request.device != DeviceChoice::cpu) {
+    std::unique_ptr<Device> gpu = open_gpu(why_not);
+    if (gpu) return gpu;
+    if (request.device == DeviceChoice::gpu) throw DeviceError("--device is gpu, but " + why_not + "; allowed here: auto, cpu");
+  }
+  if (request.bench) {
+    throw UsageError(
+        "--bench needs a GPU" + (why_not.empty() ? "" : " (" + why_not + ")") +
+        ": the CPU simulates kernels to count and check, its times mean nothing; leave --bench out for the counts");
+  }
+  return open_cpu();
+}
 
 /// A run that nothing stands against any more, and its data.
 struct PreparedRun {
@@ -51,7 +70,8 @@ PreparedRun prepare(const StageInfo& stage, Request request) {
     throw UsageError("--bias-gradient needs --pass backward" + (has_backward ? "" : lacks_backward));
   const DeviceLimits limits = prepared.device->limits();
   const Variant& variant = choose_variant(run.device.kind, request.variant, run.problem, run.pass, limits);
-  run.tiles = choose_tiles(variant, run.problem, run.pass, limits, request.tiles);
+  const PassPlan plan = plan_pass(variant, run.problem, run.pass, limits, request.tiles);
+  if (variant.tiles != nullptr) run.tiles = plan.choice.tiles;
   check_memory(run.device, variant, run.problem, run.pass, load);
   constexpr double simulated_in_seconds = 1e10;  // FLOPs
   if (run.device.kind == Backend::cpu && flops(run.problem, run.pass) > simulated_in_seconds)

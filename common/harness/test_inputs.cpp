@@ -1,6 +1,5 @@
 // Inputs: the same from the same seed, of the promised shape and distribution. The runner, and what is in memory before a run, or does not fit.
 #include "common/attention/tensor_table.hpp"
-#include "common/harness/choose.hpp"
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/machine/error.hpp"

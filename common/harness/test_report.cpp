@@ -81,12 +81,12 @@ TEST_CASE("tiles: a device too small for a choice does not offer it, and one too
       }};
   DeviceLimits limits;
   const FullProblem p;
-  CHECK(choose_tiles(variant, p, Pass::forward, limits, {}) == Tiles{64, 64});
+  CHECK(plan_pass(variant, p, Pass::forward, limits).choice.tiles == Tiles{64, 64});
   limits.shared_bytes = 65536;
-  CHECK(choose_tiles(variant, p, Pass::forward, limits, {}) == Tiles{32, 32});
-  CHECK_THROWS_AS(choose_tiles(variant, p, Pass::forward, limits, Tiles{64, 64}), UsageError);
+  CHECK(plan_pass(variant, p, Pass::forward, limits).choice.tiles == Tiles{32, 32});
+  CHECK_THROWS_AS(plan_pass(variant, p, Pass::forward, limits, Tiles{64, 64}), UsageError);
   limits.shared_bytes = 55000;
-  CHECK_THROWS_AS(choose_tiles(variant, p, Pass::backward, limits, {}), DeviceError);
+  CHECK_THROWS_AS(plan_pass(variant, p, Pass::backward, limits), DeviceError);
 }
 
 }  // namespace flash

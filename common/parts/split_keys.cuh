@@ -148,9 +148,8 @@ struct alignas(4 * sizeof(T)) Four {
   T values[4];
 };
 
-/// The second kernel: merges the splits of rows, a thread for each four columns of one. It may begin
-/// while the first one ends. AtOnce: loads in flight, without which a thread would wait for most of
-/// its time; more than there are splits only take registers.
+/// The second kernel, which may begin while the first one ends: merges the splits of rows, a thread
+/// for each four columns of one. AtOnce: loads in flight.
 /// Grid: the rows of all heads over those of a block. Block: (d / 4, rows).
 template <class T, int AtOnce>
 __global__ void merge_splits_kernel(Tensor<const float> part_O_all, Tensor<const float> part_L_all,
@@ -265,10 +264,6 @@ inline std::string refuse_splits(const Problem& p) {
 /// Is a problem one for which splitting pays: few rows, and keys enough to split?
 inline bool is_decode(const FullProblem& p, Pass pass) {
   return pass == Pass::forward && std::int64_t{p.group_size()} * p.Nq <= 16 && p.Nk >= 256;
-}
-
-inline Cache cache_of(const Attention& a) {
-  return {view<const int>(a.ends), view<const int>(a.firsts), view<const int>(a.pages)};
 }
 
 /// Starts the second kernel.

@@ -132,8 +132,8 @@ def registered(page, file, text, number, name=""):
     return (
         f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'
         f"static const auto copied = [] {{ auto copy = {variant}; {changed}return copy; }}();\n"
-        "namespace flash { void copy_rows_cpu(const TensorRef&, const TensorRef&); const Variant& forward_step(); }\n"
-        f'static const flash::RegisterVariant made(flash::Backend::cpu, {{{number}, &copied, "{file}", {predicted}, flash::copy_rows_cpu, {{{forward}}}}});\n'
+        "namespace flash { void copy_rows_cpu(const TensorRef&, const TensorRef&); const Variant& forward_step();\n"
+        f'Registration made_{number}() {{ return {{&copied, "{file}", {predicted}, copy_rows_cpu, {{{forward}}}}}; }} }}\n'
     )
 
 
@@ -148,6 +148,11 @@ def stage_sources(page):
             file = page.kernels[0]
             text = expanded(file, broken.file, text, set())
         sources[broken.id] = registered(page, file, text, n, broken.id)
+    made = [f"made_{n}()" for n in [*range(len(page.kernels)), *range(100, 100 + len(page.breaks))]]
+    sources["steps"] = (
+        f'#include "common/attention/registry.hpp"\nnamespace flash {{ Registration {", ".join(made)};\n'
+        f"static const RegisterVariants steps(Backend::cpu, {{{', '.join(made)}}}); }}\n"
+    )
     if file := TABLES["forward"].get(page.name):
         source, variant = of_kernel(file, (ROOT / file).read_text())
         sources["forward"] = f"{source}namespace flash {{ const Variant& forward_step() {{ return {variant}; }} }}\n"

@@ -208,7 +208,9 @@ void forward(const Attention& a) {
                view<const T>(a.K), view<const T>(a.V), view<float>(a.workspace("part_O")),
                view<float>(a.workspace("part_L")), a.tiles.Bc);
       };
-      a.ends.exists() ? start(cache_of(a)) : start(OfBatch{});
+      a.ends.exists() ? start(Cache{view<const int>(a.ends), view<const int>(a.firsts),
+                                    view<const int>(a.pages)})
+                      : start(OfBatch{});
     });
     merge_splits<T>(a);
   });
