@@ -138,7 +138,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     softmax.exact(S, work.end - 1);
     P = InRegisters<T, 1, Shape::Bc / 16>(S);
     for (int j = work.end - 2; j >= work.begin; --j) {
-      // 2. S = Q K_j^T and O += P V_(j+1) start.
+      // 2. S = Q K_j^T and O += P V_(j+1) start. (After the last tile nobody takes the baton.)
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
