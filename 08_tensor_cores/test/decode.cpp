@@ -54,6 +54,8 @@ TEST_CASE("cpu: decode is right with one split, two and many, around the edges o
       simt::reset_findings();
       for (const Tiles& tiles : all_tiles(p, v)) check(checker, v, tiles, p, inputs, Pass::forward);
       for (const simt::Race& race : simt::findings().races) FAIL_CHECK(std::string(v.name) << ": " << sentence(race));
+      for (const simt::UnwrittenRead& read : simt::findings().unwritten)
+        FAIL_CHECK(std::string(v.name) << ": " << sentence(read));
     }
   }
 }
