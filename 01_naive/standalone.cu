@@ -25,25 +25,25 @@
 #include <vector>
 
 constexpr int d = 64;
-constexpr int T = 32;  // a block computes T x T elements of S or O, a thread one of them
+constexpr int TILE = 32;  // a block computes TILE x TILE elements of S or O, a thread one of them
 constexpr int ROWS_PER_BLOCK = 4;  // of P, a warp for each
 
-/// S = Q K^T / sqrt(d), tile by tile: T threads use each number that is loaded.
+/// S = Q K^T / sqrt(d), tile by tile: TILE threads use each number that is loaded.
 __global__ void __launch_bounds__(1024)
     scores(int N, bool causal, const float* Q, const float* K, float* S) {
-  __shared__ float Q_smem[T][T], K_smem[T][T + 1];  // T + 1: a column is in T different banks
-  const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * T, col0 = blockIdx.x * T;
+  __shared__ float Q_smem[TILE][TILE], K_smem[TILE][TILE + 1];  // + 1: a column is in 32 banks
+  const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE;
   Q += size_t(blockIdx.z) * N * d;  // of this head
   K += size_t(blockIdx.z) * N * d;
   S += size_t(blockIdx.z) * N * N;
 
   float sum = 0.0f;
-  for (int c = 0; c < d; c += T) {
+  for (int c = 0; c < d; c += TILE) {
     Q_smem[y][x] = row0 + y < N ? Q[(row0 + y) * d + c + x] : 0.0f;
     K_smem[y][x] = col0 + y < N ? K[(col0 + y) * d + c + x] : 0.0f;
     // Read after write: a thread reads a row of each tile, of which it has written one element.
     __syncthreads();
-    for (int k = 0; k < T; ++k) sum += Q_smem[y][k] * K_smem[x][k];
+    for (int k = 0; k < TILE; ++k) sum += Q_smem[y][k] * K_smem[x][k];
     // Write after read: the next tiles overwrite what slower threads still read.
     __syncthreads();
   }
@@ -66,19 +66,19 @@ __global__ void softmax(int N, unsigned rows, float* S) {
 
 /// O = P V, tile by tile, as above.
 __global__ void __launch_bounds__(1024) output(int N, const float* P, const float* V, float* O) {
-  __shared__ float P_smem[T][T], V_smem[T][T];
-  const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * T, col0 = blockIdx.x * T;
+  __shared__ float P_smem[TILE][TILE], V_smem[TILE][TILE];
+  const int x = threadIdx.x, y = threadIdx.y, row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE;
   P += size_t(blockIdx.z) * N * N;
   V += size_t(blockIdx.z) * N * d;
   O += size_t(blockIdx.z) * N * d;
 
   float sum = 0.0f;
-  for (int j0 = 0; j0 < N; j0 += T) {
+  for (int j0 = 0; j0 < N; j0 += TILE) {
     P_smem[y][x] = row0 + y < N && j0 + x < N ? P[size_t(row0 + y) * N + j0 + x] : 0.0f;
     V_smem[y][x] = j0 + y < N ? V[(j0 + y) * d + col0 + x] : 0.0f;
     // Read after write: a thread reads a row of P and a column of V.
     __syncthreads();
-    for (int k = 0; k < T; ++k) sum += P_smem[y][k] * V_smem[k][x];
+    for (int k = 0; k < TILE; ++k) sum += P_smem[y][k] * V_smem[k][x];
     // Write after read: the next tiles overwrite what slower threads still read.
     __syncthreads();
   }
@@ -101,10 +101,10 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
   static float* S = nullptr;  // [heads, N, N], allocated by the first call
   if (S == nullptr) check(cudaMalloc(&S, sizeof(float) * heads * N * N), 3);
   const unsigned rows = unsigned(heads) * N, blocks = (rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK;
-  const unsigned tiles = (N + T - 1) / T;
-  scores<<<dim3(tiles, tiles, heads), dim3(T, T)>>>(N, causal, Q, K, S);
+  const unsigned tiles = (N + TILE - 1) / TILE;
+  scores<<<dim3(tiles, tiles, heads), dim3(TILE, TILE)>>>(N, causal, Q, K, S);
   softmax<<<dim3(blocks), dim3(32, ROWS_PER_BLOCK)>>>(N, rows, S);
-  output<<<dim3(d / T, tiles, heads), dim3(T, T)>>>(N, S, V, O);
+  output<<<dim3(d / TILE, tiles, heads), dim3(TILE, TILE)>>>(N, S, V, O);
 }
 
 // ==== Harness, the same text in all forward files: O against double precision, and the time. ====

@@ -47,17 +47,17 @@ __global__ void __launch_bounds__(THREADS)
   __shared__ __align__(16) float K_smem[Bc][d + PAD], V_smem[Bc][d + PAD];
   __shared__ __align__(16) float Q_smem[Br][d + PAD], dO_smem[Br][d + PAD];
   __shared__ __align__(16) float P_smem[Br][Bc + PAD], dS_smem[Br][Bc + PAD];
-  const size_t row0 = size_t(blockIdx.x) * N;  // of this head
+  const size_t head_row0 = size_t(blockIdx.x) * N;  // of this head
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
   for (int key0 = 0; key0 < N; key0 += Bc) {
-    load_tile(K_smem, K + row0 * d, key0, N);
-    load_tile(V_smem, V + row0 * d, key0, N);
+    load_tile(K_smem, K + head_row0 * d, key0, N);
+    load_tile(V_smem, V + head_row0 * d, key0, N);
     float dK_reg[COLS] = {}, dV_reg[COLS] = {};  // row `lane` of dK_j and dV_j, this warp's columns
 
     for (int query0 = causal ? key0 : 0; query0 < N; query0 += Br) {
-      load_tile(Q_smem, Q + row0 * d, query0, N);
-      load_tile(dO_smem, dO + row0 * d, query0, N);
+      load_tile(Q_smem, Q + head_row0 * d, query0, N);
+      load_tile(dO_smem, dO + head_row0 * d, query0, N);
       // Read after write: each thread reads rows of all four tiles that others have loaded.
       __syncthreads();
 
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(THREADS)
           S[k] += Q_smem[lane][c] * K_smem[KEYS * warp + k][c];
           dP[k] += dO_smem[lane][c] * V_smem[KEYS * warp + k][c];
         }
-        if (i < N) D += dO_smem[lane][c] * O[(row0 + i) * d + c];
+        if (i < N) D += dO_smem[lane][c] * O[(head_row0 + i) * d + c];
       }
       for (int k = 0; k < KEYS; ++k) {
         const int j = key0 + KEYS * warp + k;
         const bool visible = i < N && j < N && (!causal || j <= i);
-        const float P = visible ? expf(S[k] / sqrtf(d) - L[row0 + i]) : 0.0f;
+        const float P = visible ? expf(S[k] / sqrtf(d) - L[head_row0 + i]) : 0.0f;
         P_smem[lane][KEYS * warp + k] = P;
         dS_smem[lane][KEYS * warp + k] = P * (dP[k] - D);
       }
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(THREADS)
       for (int k = 0; k < Bc; ++k)
         for (int r = 0; r < ROWS; ++r) dQ_reg[r] += dS_smem[y + r][k] * K_smem[k][x];
       for (int r = 0; r < ROWS && query0 + y + r < N; ++r) {
-        float& sum = dQ[(row0 + query0 + y + r) * d + x];
+        float& sum = dQ[(head_row0 + query0 + y + r) * d + x];
         sum = (key0 > 0 ? sum : 0.0f) + dQ_reg[r] / sqrtf(d);
       }
 
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(THREADS)
       __syncthreads();
     }
     for (int c = 0; c < COLS && key0 + lane < N; ++c) {
-      dK[(row0 + key0 + lane) * d + COLS * warp + c] = dK_reg[c] / sqrtf(d);
-      dV[(row0 + key0 + lane) * d + COLS * warp + c] = dV_reg[c];
+      dK[(head_row0 + key0 + lane) * d + COLS * warp + c] = dK_reg[c] / sqrtf(d);
+      dV[(head_row0 + key0 + lane) * d + COLS * warp + c] = dV_reg[c];
     }
   }
 }

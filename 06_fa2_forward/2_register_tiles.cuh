@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Read after write: a lane reads rows of P, which the other lanes of its warp alone store.
     __syncwarp();
     add_product(O, P_smem, V_smem);  // (6.4)
-    // Write after read: the next tiles overwrite K and V, which slower threads still read.
+    // Write after read: the next tiles overwrite K, V and P, which slower threads still read.
     __syncthreads();
   }
 

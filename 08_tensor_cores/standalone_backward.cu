@@ -4,15 +4,15 @@
 //   D = rowsum(dO o O),   dQ = 0                  in a kernel before;  o: element by element
 //   for every tile j of K and V, one block per tile:   dK_j = 0,   dV_j = 0
 //     for every tile i of Q:
-//       P^T = e^(K_j Q_i^T / sqrt(d) - L_i)     [B, d] x [d, B]      causal: P_ij = 0 if j > i
-//       dP^T = V_j dO_i^T                       [B, d] x [d, B]
+//       P^T = e^(K_j Q_i^T / sqrt(d) - L_i)     [Bc, d] x [d, Br]    causal: P_ij = 0 if j > i
+//       dP^T = V_j dO_i^T                       [Bc, d] x [d, Br]
 //       dS^T = P^T o (dP^T - D_i)
-//       dV_j += P^T dO_i                        [B, B] x [B, d]
-//       dK_j += dS^T Q_i / sqrt(d)              [B, B] x [B, d]
-//       dQ_i += dS K_j / sqrt(d)                [B, B] x [B, d]      atomically: all blocks add
+//       dV_j += P^T dO_i                        [Bc, Br] x [Br, d]
+//       dK_j += dS^T Q_i / sqrt(d)              [Bc, Br] x [Br, d]
+//       dQ_i += dS K_j / sqrt(d)                [Br, Bc] x [Bc, d]   atomically: all blocks add
 //
-// All matrices are [heads, N, d] in fp16, row after row, with B = d = 64. A warp has 16 rows of a
-// product: keys, or queries of dQ. It holds them in the same fragments as standalone.cu. Scores are
+// All matrices are [heads, N, d] in fp16, row after row, with Br = Bc = d = 64. A warp has 16 rows
+// of a product: keys, or queries of dQ, in the same fragments as standalone.cu. Scores are
 // transposed, so that P and dS are left operands of the next products. dQ is summed in fp32.
 //
 //   nvcc -O3 -arch=native standalone_backward.cu && ./a.out [N [heads [runs]]] [causal]
@@ -26,10 +26,10 @@
 #include <cstring>
 #include <vector>
 
-constexpr int d = 64, B = 64, THREADS = 128;
-using Tile = uint4[B][d / 8 + 1];  // 16 bytes after each row: rows begin in different banks
-using Fragments = unsigned[4][4];  // of an operand A, [16, 64] per warp
-using Sums = float[8][4];          // of C, [16, 64] per warp
+constexpr int d = 64, Br = 64, Bc = 64, THREADS = 128;
+using Tile = uint4[Br][d / 8 + 1];  // 16 bytes after each row: rows begin in different banks
+using Fragments = unsigned[4][4];   // of an operand A, [16, 64] per warp
+using Sums = float[8][4];           // of C, [16, 64] per warp
 
 // ---- PTX: instructions that CUDA C++ has no function for
 /// Four 8 x 8 matrices M from shared memory: lane i points to row i % 8 of matrix i / 8, and gets
@@ -67,7 +67,7 @@ __device__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 // ----
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 __device__ void load_tile(Tile& tile, const half* M, int row0, int N) {
-  for (int e = threadIdx.x; e < B * d / 8; e += THREADS) {
+  for (int e = threadIdx.x; e < Br * d / 8; e += THREADS) {
     const int row = e / (d / 8), c = e % (d / 8);
     const int eight = (row0 + row) * (d / 8) + c;
     tile[row][c] = row0 + row < N ? reinterpret_cast<const uint4*>(M)[eight] : uint4{};
@@ -114,17 +114,17 @@ __global__ void __launch_bounds__(THREADS)
     fa2_backward(int N, bool causal, const half* Q, const half* K, const half* V, const half* dO,
                  const float* L, const float* D, float* dQ, half* dK, half* dV) {
   __shared__ Tile K_smem, V_smem, Q_smem, dO_smem, dS_smem;  // dS transposed: [keys, queries]
-  const size_t row0 = size_t(blockIdx.y) * N;                // of this head
-  const int key0 = blockIdx.x * B, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const size_t head_row0 = size_t(blockIdx.y) * N;           // of this head
+  const int key0 = blockIdx.x * Bc, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int y = threadIdx.x / 32 * 16;  // the warp's first row in a product
 
-  load_tile(K_smem, K + row0 * d, key0, N);
-  load_tile(V_smem, V + row0 * d, key0, N);
+  load_tile(K_smem, K + head_row0 * d, key0, N);
+  load_tile(V_smem, V + head_row0 * d, key0, N);
   Sums dK_reg = {}, dV_reg = {};
 
-  for (int query0 = causal ? key0 : 0; query0 < N; query0 += B) {
-    load_tile(Q_smem, Q + row0 * d, query0, N);
-    load_tile(dO_smem, dO + row0 * d, query0, N);
+  for (int query0 = causal ? key0 : 0; query0 < N; query0 += Br) {
+    load_tile(Q_smem, Q + head_row0 * d, query0, N);
+    load_tile(dO_smem, dO + head_row0 * d, query0, N);
     // Read after write: each warp reads rows of all four tiles that others have loaded.
     // Write after read: the next dS overwrites the last one.
     __syncthreads();
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(THREADS)
       const int j = key0 + y + g + e % 4 / 2 * 8, i = query0 + e / 4 * 8 + 2 * t + e % 2;
       const bool visible = i < N && j < N && (!causal || j <= i);
       float &s = S[e / 4][e % 4], &dp = dP[e / 4][e % 4];  // which become P and dS
-      s = visible ? expf(s / sqrtf(d) - L[row0 + i]) : 0.0f;
-      dp = visible ? s * (dp - D[row0 + i]) : 0.0f;
+      s = visible ? expf(s / sqrtf(d) - L[head_row0 + i]) : 0.0f;
+      dp = visible ? s * (dp - D[head_row0 + i]) : 0.0f;
     }
     pack(A, S);
     add_product<false>(dV_reg, A, dO_smem);
@@ -160,14 +160,14 @@ __global__ void __launch_bounds__(THREADS)
     add_product<false>(dQ_reg, A, K_smem);
     for (int e = 0; e < 32; ++e) {
       const int i = query0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
-      if (i < N) atomicAdd(&dQ[(row0 + i) * d + c], dQ_reg[e / 4][e % 4] / sqrtf(d));
+      if (i < N) atomicAdd(&dQ[(head_row0 + i) * d + c], dQ_reg[e / 4][e % 4] / sqrtf(d));
     }
   }
   for (int e = 0; e < 32; ++e) {
     const int j = key0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
     if (j >= N) continue;
-    dK[(row0 + j) * d + c] = dK_reg[e / 4][e % 4] / sqrtf(d);
-    dV[(row0 + j) * d + c] = dV_reg[e / 4][e % 4];
+    dK[(head_row0 + j) * d + c] = dK_reg[e / 4][e % 4] / sqrtf(d);
+    dV[(head_row0 + j) * d + c] = dV_reg[e / 4][e % 4];
   }
 }
 
@@ -189,7 +189,7 @@ constexpr double tolerance = 2e-2;  // P, dS and the gradients are rounded to fp
 static void backward(int N, int heads, bool causal, const half* Q, const half* K, const half* V,
                      const half* O, const half* dO, const float* L, half* dQ, half* dK, half* dV) {
   static float *D = nullptr, *sum = nullptr;  // [heads, N] and dQ in fp32, by the first call
-  const unsigned rows = unsigned(heads) * N, tiles = (N + B - 1) / B;
+  const unsigned rows = unsigned(heads) * N, tiles = (N + Bc - 1) / Bc;
   if (D == nullptr) check(cudaMalloc(&D, sizeof(float) * rows), 3);
   if (sum == nullptr) check(cudaMalloc(&sum, sizeof(float) * rows * d), 3);
   prepare<<<dim3((rows + 3) / 4), dim3(THREADS)>>>(rows, O, dO, D, sum);

@@ -68,11 +68,11 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  PipelineState<Shape::STAGES> state;
+  PipelineState<Shape::STAGES> ring;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
-    const int stage = state.stage(), parity = state.parity();
+       ++iteration, at = work.after(problem, at), ring.next()) {
+    const int stage = ring.stage(), parity = ring.parity();
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
 

@@ -45,8 +45,7 @@ struct BackwardShape {
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
   // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
   static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = 1;
-  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
-                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   // Registers per thread: 24 + 240 + 240, at Width 128, where the maker holds P^T, dS^T and dQ
   // together, 24 + 256 + 224: as many as 3 * 168 at launch. With one consumer all may have 255.
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;

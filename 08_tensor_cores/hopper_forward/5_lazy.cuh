@@ -11,7 +11,8 @@
 // of a row of P sums to more than MAX_LANE_SUM (8.7). Each warp decides for itself: LazySoftmax, in
 // parts/. Tiles with a mask, which come first, take the maximum at once. The price:
 // - Where P turns out too large, S is already overwritten. The warp multiplies its 16 rows of Q by
-//   K again, with mma.sync, which needs no other warp, so K is released only after that.
+//   K again, with mma.sync, which needs no other warp, so K is released only after that. Since this
+//   costs more than a maximum, the next BACKOFF_TILES tiles take theirs at once.
 // - A tile that takes the maximum computes its softmax after P V of the previous tile, no longer
 //   during it.
 //

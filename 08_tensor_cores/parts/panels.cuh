@@ -169,7 +169,7 @@ constexpr bool registers_suffice(int threads, int dealt_out) {
 // consumer_wait, consumer_release, producer_acquire and producer_commit.
 
 // A warp arrives once: __syncwarp orders the accesses of its lanes before the arrival of lane 0. (A
-// commit() needs it; what stands before a release() has mostly synchronised the warp already.)
+// commit() needs it, and a release() where nothing before it synchronises the warp.)
 // With FLASH_ARRIVE_PER_LANE all lanes arrive, for compute-sanitizer's racecheck, which does not
 // follow that order (docs/howto/debugging.md, section 7).
 #ifdef FLASH_ARRIVE_PER_LANE

@@ -142,11 +142,11 @@ struct ForwardShared {
 /// Releases K and V without reading them. Waits until they are full first: an arrival counts for
 /// the current phase, which could otherwise still be the previous tile's.
 template <class Shared, int Stages>
-__device__ void skip(Shared& shared, const PipelineState<Stages>& state) {
-  wait_full(shared.full_K[state.stage()], state.parity());
-  release(shared.empty_K[state.stage()]);
-  wait_full(shared.full_V[state.stage()], state.parity());
-  release(shared.empty_V[state.stage()]);
+__device__ void skip(Shared& shared, const PipelineState<Stages>& ring) {
+  wait_full(shared.full_K[ring.stage()], ring.parity());
+  release(shared.empty_K[ring.stage()]);
+  wait_full(shared.full_V[ring.stage()], ring.parity());
+  release(shared.empty_V[ring.stage()]);
 }
 
 // ---- In more/: two consumer warpgroups in turns -------------------------------------------------

@@ -11,15 +11,15 @@ namespace {
 template <class T, class Shape, class Work>
 __device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {
-  PipelineState<Shape::STAGES> state;
+  PipelineState<Shape::STAGES> ring;
   auto at = work.first(problem);
   for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), state.next()) {
+       ++iteration, at = work.after(problem, at), ring.next()) {
     if (iteration < requested) continue;
     // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[state.stage()], state.parity());
-    shared.load_tiles(state.stage(), maps, work, at, /*first=*/iteration == 0);
-    shared.load_stats(state.stage(), L_and_D, work.b, at);
+    wait_empty(shared.empty[ring.stage()], ring.parity());
+    shared.load_tiles(ring.stage(), maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(ring.stage(), L_and_D, work.b, at);
   }
 }
 

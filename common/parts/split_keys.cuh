@@ -103,7 +103,8 @@ struct Cache {
     return firsts.data != nullptr ? max(0, firsts.head_vector(0, 0)(b)) : 0;
   }
 
-  /// Up to the last of Nk keys or of their page.
+  /// Up to the last of Nk keys or of their page, whose rows are a multiple of SPLIT_UNIT: no tile
+  /// crosses it.
   template <class T>
   __device__ Matrix<const T> below(const Tensor<const T>& all, int b, int h, int key,
                                    int Nk) const {

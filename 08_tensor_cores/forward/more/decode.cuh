@@ -63,6 +63,7 @@ struct DecodeShape {
   static_assert(WARPS * Br * (STRIDE + 1) * sizeof(float) <= SHARED_BYTES,
                 "the warps' O and L fit where K and V were");
   static_assert(min_sm(SHARED_BYTES, false) == 75, "one shape per width, for every GPU");
+  static_assert(SPLIT_UNIT % Bc == 0, "no tile crosses a page: Cache");
 };
 
 /// Packed rows of Q as left operand, straight from global memory: a register holds two neighbours

@@ -3,7 +3,7 @@
 //   P^T = e^(scale K_j Q_i^T, capped, - L_i), masked                                     (8.11)
 //   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
-// New since step 4, `lead`, in the order of lead_by_rule.cuh:
+// New since step 4, `lead`, in the order of lead_by_rule.cuh (read lead_parts.cuh before it):
 // - In a ragged batch each sequence has its own padded rows of dQ_accum (row_of).
 // - With a window perhaps no query sees the block's keys: nothing is loaded, and dK = dV = 0.
 // - OptionsRule caps and masks the scores. The slope of the cap waits in 16 bits where the warp
