@@ -26,8 +26,8 @@
 // Shapes: d a multiple of 8, padded with zeros to 64, 80, 96, 128 or 256. Needs sm_90 or newer.
 //
 // Map of this folder: after ../forward, steps 1 to 7 in their order; 7 is the fastest. shapes.hpp
-// has their tile sizes. more/ has ping_pong, a side branch of step 4, options, for biases, any scale
-// and options, and decode, for few tiles of queries. In ../parts
+// has their tile sizes. more/ has ping_pong, a side branch of step 4, options, for biases, any
+// scale and options, and decode, for few tiles of queries. In ../parts
 //   panels.cuh           first: tiles as the TMA writes them and wgmma reads them, rings, registers
 //   panels_forward.cuh   a block's Work, the epilogue by TMA, what later steps add
 //   accumulators.cuh, softmax.cuh, mask.cuh, epilogue.cuh   as in ../forward
