@@ -145,7 +145,7 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
 inline Work work_of(const Variant& v, const FullProblem& p, const Scores& scores, const TileChoice& choice) {
   Work work;
   if (splits_keys(v)) {  // tiles of packed rows, of 16 with 16 keys per warp, or as high as a warpgroup's product
-    const int Br = choice.tiles.Br, keys = !is_for_hopper(v) ? choice.threads / 2 : p.d > 128 || Br == 192 ? 64 : 128;
+    const int Br = choice.tiles.Br, keys = !is_for_hopper(v) ? choice.threads / 2 : p.d > 128 ? 64 : 128;
     work.products = std::int64_t{p.B} * p.Hkv * split_visits(p, choice.tiles, keys).steps * 2 * Br * keys * width_of(v, p);
     return work;
   }

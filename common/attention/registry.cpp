@@ -6,6 +6,7 @@
 #include <compare>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 
 namespace flash {
@@ -94,7 +95,9 @@ void borrow_forward_pass(Variant& step, const std::vector<const Variant*>& steps
 }  // namespace
 
 const std::vector<Variant>& variants(Backend backend) {
-  static std::map<Backend, std::vector<Variant>> all;  // as soon as someone asks
+  static std::mutex mutex;  // perhaps several threads ask first
+  const std::lock_guard lock(mutex);
+  static std::map<Backend, std::vector<Variant>> all;
   std::vector<Variant>& variants = all[backend];
   if (variants.size() != registered(backend).size()) {
     variants.clear();

@@ -190,6 +190,26 @@ TEST_CASE("check: one key: the naive result is exact by luck, and rounding diffe
   CHECK(tensor(report, "dv").tolerance < 1e-5);
 }
 
+TEST_CASE("check: one key whose score is 0, V = 1: tolerances are the losses of the dtype alone") {
+  constexpr double sum = 0x1p-23, in_16_bits = (0x1p-20 + sum) + (0x1p-22 + 0x1p-20);
+  const struct {
+    Dtype dtype;
+    double L, O;
+  } losses[] = {{Dtype::fp32, 0x1p-24 + sum, (0x1p-24 + sum) + (0x1p-26 + 0x1p-24)},
+                {Dtype::fp16, 0x1p-20 + sum, in_16_bits + 0x1.8p-11 + 0x1p-25},
+                {Dtype::bf16, 0x1p-20 + sum, in_16_bits + 0x1.8p-8}};
+  for (const auto& loss : losses) {
+    FullProblem p = test::problem_of(1, 1, 1, 1, 1, 8);
+    p.dtype = loss.dtype;
+    Inputs inputs = test::random_inputs<float>(p, Pass::forward);
+    std::ranges::fill(inputs.Q.values, 0.0f);
+    std::ranges::fill(inputs.V.values, 1.0f);
+    const CheckReport report = Checker(p, inputs, Pass::forward, whole).check(naive_same_precision(p, inputs, Pass::forward));
+    CHECK(tensor(report, "lse").tolerance == doctest::Approx(loss.L).epsilon(1e-9));
+    CHECK(tensor(report, "o").tolerance == doctest::Approx(loss.O).epsilon(1e-9));
+  }
+}
+
 TEST_CASE("check: weights that are alike lose no more than a third of a rounding each as they are added up") {
   const int n = 3000;
   const double bound = exact::sum_error(n, n) - exact::sum_error(n, 0);
