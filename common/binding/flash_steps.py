@@ -5,7 +5,7 @@
   O = flash_steps.attention_varlen(q, k, v, cu_seqlens, causal=True)  # sequences of unequal lengths, packed: [total, H, d]
 
 CUDA tensors run on their GPU, CPU tensors through the simulator, thread by thread: take small ones. That page says how to build
-the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/.
+the libraries of the stages; use(FOLDER) says where they are, if not in build-binding/ or build-wheel/.
 """
 
 import ctypes
@@ -31,7 +31,8 @@ DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # as in flash.
 _NAMES = {"dropout": "dropout_p", "lengths": "cu_seqlens", "head-dim": "d"}  # what the programs call otherwise
 _TENSOR_TYPES = Tensor, torch.nn.Parameter
 _here = Path(__file__).resolve()
-_libraries = _here.with_name("lib") if _here.name == "__init__.py" else _here.parents[2] / "build-binding/lib"
+_builds = [_here.parents[2] / name / "lib" for name in ("build-binding", "build-wheel")]  # in a clone what CMake has built, or else pip
+_libraries = _here.with_name("lib") if _here.name == "__init__.py" else next(filter(Path.is_dir, _builds), _builds[0])
 
 
 class _CTensor(ctypes.Structure):  # flash_tensor
@@ -39,16 +40,11 @@ class _CTensor(ctypes.Structure):  # flash_tensor
 
 
 class _Call(ctypes.Structure):  # flash_call
-    _fields_ = [
-        ("variant", ctypes.c_char_p),
-        ("options", ctypes.c_char_p),
-        *((name, ctypes.c_int32) for name in ("on_gpu", "dtype", "deterministic")),
-        ("seed", ctypes.c_uint64),
-        ("stream", ctypes.c_void_p),
-        *((name, _CTensor) for name in ("Q", "K", "V", "O", "L", "dO", "dQ", "dK", "dV", "bias", "dBias", "ends", "firsts", "pages")),
-        ("workspace", ctypes.c_void_p),
-        ("stop", ctypes.c_int32),
-    ]
+    _fields_ = [(name, ctypes.c_char_p) for name in ("variant", "options")]
+    _fields_ += [(name, ctypes.c_int32) for name in ("on_gpu", "dtype", "deterministic")]
+    _fields_ += [("seed", ctypes.c_uint64), ("stream", ctypes.c_void_p)]
+    _fields_ += [(name, _CTensor) for name in "Q K V O L dO dQ dK dV bias dBias ends firsts pages".split()]
+    _fields_ += [("workspace", ctypes.c_void_p), ("stop", ctypes.c_int32)]
 
 
 def use(build):
@@ -408,19 +404,6 @@ def _is_traced(*tensors):
     return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in _TENSOR_TYPES) for x in tensors])
 
 
-def _is_differentiated(*tensors):
-    """Also by torch.func and in forward mode, which _Eager refuses."""
-    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        return True
-    return torch.is_grad_enabled() and any([x.requires_grad for x in tensors if x is not None])
-
-
-def _check_backward_pass(q, k, v, bias, sinks, seed, offsets, *how):
-    """So that a call is refused, instead of its gradient later."""
-    made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
-    _plan(1, (*how[:3], how[4]), offsets, _inputs(q, k, v, bias), made)
-
-
 def _flops(products, q, k, offsets):
     """Without masks, as PyTorch counts its own attention."""
     pairs = offsets.diff().prod(0).sum().item() if type(offsets) is Tensor else q.shape[2] * k.shape[2]
@@ -451,30 +434,42 @@ def _is_flag(x):
     return isinstance(x, bool) or (type(x) is int and x in (0, 1)) or type(x).__name__ in ("bool", "bool_")  # NumPy's
 
 
-def _is_number(x):
-    return x is None or _is(x, float, Real) or (isinstance(x, Tensor) and x.dim() == 0 and not x.requires_grad)
+def _is_number(x, least=-torch.inf, below=torch.inf):
+    plain = _is(x, float, Real) and least <= x < below
+    return x is None or plain or (isinstance(x, Tensor) and x.dim() == 0 and not x.requires_grad)
 
 
 def _is_window(x):
-    return x is None or (isinstance(x, (tuple, list)) and len(x) == 2 and all([_is(n, int, Integral) for n in x]))
+    return x is None or (isinstance(x, (tuple, list)) and len(x) == 2 and all([_is(n, int, Integral) and n >= -1 for n in x]))
 
 
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
     ("causal rotary_interleaved return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),  # "False" would be true
     ("deterministic", lambda x: x is None or _is_flag(x), "True, False, None"),
-    ("scale softmax_scale softcap dropout_p", _is_number, "a number, with no gradient"),
+    ("scale softmax_scale", _is_number, "a number, finite and with no gradient"),
+    ("softcap", lambda x: _is_number(x, 0), "a number from 0, finite and with no gradient"),
+    ("dropout_p", lambda x: _is_number(x, 0, 1), "a number from 0 to less than 1, with no gradient"),
     ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
-    ("window window_size", _is_window, "(left, right), whole numbers, with -1 for no bound"),
+    ("window window_size", _is_window, "(left, right), whole numbers from 0, or -1 for no bound"),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
 )
+_HERE = {"is_causal": "causal", "attn_mask": "bias", "page_table": "block_table", "learnable_sink": "sinks"}  # names elsewhere
+_HERE |= {"scale": "softmax_scale", "softmax_scale": "scale", "window": "window_size", "window_size": "window"}
+_HERE["return_lse"] = "return_softmax_lse"
 _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
+
+
+def _float(x, name):
+    if isinstance(x, Tensor) and torch.compiler.is_compiling():  # which does not know its value
+        raise ValueError(f"flash_steps: {name} is a tensor where a compiler traces; instead pass a float, or multiply q by the scale")
+    return x if x is None else float(x)
 
 
 def _options(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
     """As text."""
-    given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{float(scale)}", "bias": bias}
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{_float(scale, 'scale')}", "bias": bias}
     given |= {"window": f"{window[0]},{window[1]}" if window is not None and tuple(window) != (-1, -1) else None}
-    given |= {"softcap": float(softcap or 0), "dropout": float(dropout_p or 0)}
+    given |= {"softcap": _float(softcap, "softcap"), "dropout": _float(dropout_p, "dropout_p")}
     return "\n".join([f"--{name}={value}" for name, value in given.items() if value])
 
 
@@ -511,11 +506,12 @@ def _checked(function: _F, *others) -> _F:
 
     @functools.wraps(function)
     def checked(*args, **options):
-        wrong = [name for name in options if name not in known or name in places[: len(args)]]
+        wrong = [f"takes no {x}" + f" (here {_HERE.get(x)})" * (_HERE.get(x) in known) for x in options if x not in known]
+        wrong += [f"is given {name} twice" for name in options if name in places[: len(args)]]
         if wrong or len(args) > len(places):
-            wrong = ", ".join(wrong) or f"{len(args)} arguments by their places"
+            wrong = ", ".join(wrong) or f"takes no {len(args)} arguments by their places"
             allowed = f"each once, without their names {', '.join(places)}; with them, also {', '.join(sorted(named))}"
-            raise TypeError(f"flash_steps: {function.__name__}() takes no {wrong}; allowed: {allowed}")
+            raise TypeError(f"flash_steps: {function.__name__}() {wrong}; allowed: {allowed}")
         for name, x in (*zip(places, args), *options.items()):
             if name in _RULE and not _RULE[name][0](x):
                 raise ValueError(f"flash_steps: {name} is {x!r}; allowed: {_RULE[name][1]}")
@@ -585,12 +581,14 @@ def attention(
     if _before is None and _is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
         _check(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
-    elif _before is None and _is_differentiated(q, k, v, bias, sinks):
-        if any([x.requires_grad for x in (q, k, v, bias, sinks) if x is not None]):
-            _check_backward_pass(*inputs, *how)
-        O, L = (_Eager.apply if torch._C._are_functorch_transforms_active() else _apply)(*inputs, *how)
     else:
-        O, L = _run_forward(*inputs, *how, _before)
+        transformed, trained = torch._C._are_functorch_transforms_active(), any([x is not None and x.requires_grad for x in inputs[:5]])
+        eager = transformed or torch.autograd.forward_ad._current_level >= 0 or (trained and torch.is_grad_enabled())
+        if eager and trained and _before is None:  # so that a call is refused, instead of its gradient later
+            made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
+            _plan(1, (*how[:3], backward), _offsets, _inputs(q, k, v, bias), made)
+        apply = _Eager.apply if transformed else _apply  # which refuse forward mode
+        O, L = apply(*inputs, *how) if eager and _before is None else _run_forward(*inputs, *how, _before)
     O = O if O.shape[3] == d_v else O[..., :d_v]
     return (O, L) if return_lse else O
 
@@ -785,7 +783,7 @@ def flash_attn_with_kvcache(
     M = k_cache.shape[1] * (1 if pages is None else pages.shape[-1])
     lengths = _whole_numbers(M if cache_seqlens is None else cache_seqlens, "cache_seqlens")
     window_size = (-1, -1) if window_size is None else window_size
-    scale, softcap = (x.item() if isinstance(x, Tensor) else x for x in (softmax_scale, softcap or 0.0))
+    scale, softcap = _float(softmax_scale, "softmax_scale"), _float(softcap, "softcap") or 0.0
     how = alibi_slopes, scale, bool(causal), window_size, softcap
     if rotary_cos is not None or rotary_sin is not None:
         _require_tensors(2, rotary_cos=rotary_cos, rotary_sin=rotary_sin)

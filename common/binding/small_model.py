@@ -212,7 +212,7 @@ def run(steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build-binding")
+    parser.add_argument("--build", type=Path, default=flash_steps._libraries.parent)
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
     if options.steps < 1:

@@ -520,6 +520,17 @@ class OnCPU(unittest.TestCase):
         packed, ends = [x[:11] for x in packed], torch.tensor([0, 4, 11])
         self.assertTrue(torch.equal(exported.module()(*packed, ends), flash_steps.attention_varlen(*packed, ends)))
 
+    def test_tensor_as_number(self):
+        """Refused where a compiler would have to know its value; a graph that may break has it."""
+        qkv, x, module = self.tensors(*[(1, 8, 2, 16)] * 3, dtype=torch.float16), torch.tensor(0.3), torch.nn.Module()
+        for function, name in (("attention", "scale"), ("flash_attn_func", "softcap"), ("flash_attn_with_kvcache", "softmax_scale")):
+            call, why = getattr(flash_steps, function), f"{name} is a tensor.*; instead pass a float"
+            module.forward = lambda x, call=call, name=name: call(*qkv, **{name: x})
+            with self.subTest(function), self.assertRaisesRegex(torch._dynamo.exc.Unsupported, why):
+                torch.compile(module.forward, fullgraph=True, backend="eager")(x)
+            self.assertRaisesRegex(ValueError, why, torch.export.export, module, (x,), strict=False)
+            self.assertTrue(torch.equal(torch.compile(module.forward, backend="eager")(x), module.forward(x)))
+
     def test_refused(self):
         q, k, v = self.tensors(*[(1, 2, 8, 8)] * 3)
         half, trained = ([x.half().requires_grad_(grad) for x in (q, k, v)] for grad in (False, True))
@@ -542,7 +553,7 @@ class OnCPU(unittest.TestCase):
             ("q is torch.sparse_coo; allowed: dense tensors$", [x.to_sparse() for x in (q, k, v)], {}),
             ("q is nested; .*; instead attention_v", [torch.nested.nested_tensor([q[0]], layout=torch.jagged)] * 3, {}),
             ("q is nested; .*; instead attention_v", [torch.nested.nested_tensor([q[0]], layout=torch.strided)] * 3, {}),
-            *[("allowed: .left, right., whole numbers", half, {"window": (x, 2)}) for x in (torch.tensor(1), True)],
+            *[("allowed: .left, right., whole numbers", half, {"window": (x, 2)}) for x in (torch.tensor(1), True, -2)],
             ("lead refuses .*its dQ differs between runs", trained, {"stage": "08", "backward_variant": "lead", "deterministic": True}),
             ("variant mma refuses this problem: it has no backward pass", trained, {"stage": "08", "variant": "mma"}),
             ("no backward pass; stages 07 and 08 have", [x.float() for x in trained], {"stage": 6}),
@@ -553,6 +564,8 @@ class OnCPU(unittest.TestCase):
         ]
         cases += [(f"{name} is .*; allowed: True, False", half, {name: "False"}) for name in ("causal", "deterministic", "return_lse")]
         cases += [(f"{n} is {x!r}; allowed: a number", half, {n: x}) for n in ("scale", "softcap", "dropout_p") for x in ("1", True)]
+        ranges = [("softcap", -1.0), ("softcap", torch.nan), ("dropout_p", -0.1), ("dropout_p", 1), ("window", (0, -2))]
+        cases += [(f"flash_steps: {n} is .*; allowed", [x.to("meta") for x in half], {n: x}) for n, x in ranges]  # also where none runs
         for why, tensors, options in cases:
             with self.subTest(why), self.assertRaisesRegex(ValueError, why):
                 flash_steps.attention(*tensors, **({"stage": "07"} | options))
@@ -579,15 +592,16 @@ class OnCPU(unittest.TestCase):
         for function, theirs, ours in (
             ("attention", "is_causal", "causal"),
             ("attention", "attn_mask", "bias"),
+            ("flash_attn_with_kvcache", "page_table", "block_table"),
             ("flash_attn_func", "scale", "softmax_scale"),
             ("flash_attn_func", "learnable_sink", "sinks"),
             ("flash_attn_with_kvcache", "window", "window_size"),
             ("flash_attn_with_kvcache", "return_lse", "return_softmax_lse"),
         ):
-            with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs}; allowed: .*\b{ours}\b"):
+            with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs} .here {ours}.; allowed"):
                 getattr(flash_steps, function)(q, q, q, **{theirs: None})
         cases = [
-            (TypeError, r"flash_attn_varlen_func\(\) takes no dropout_p; allowed: each once", (8, 8, 0.0), {"dropout_p": 0.1}),
+            (TypeError, r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once", (8, 8, 0.0), {"dropout_p": 0.1}),
             (ValueError, ": window_size is 128; allowed", (), {"window_size": 128}),
             (ValueError, ": softmax_scale is '1'; allowed", (8, 8, 0.0, "1"), {}),
             *[(ValueError, f": max_seqlen_k is {x!r}; allowed", (8, x), {}) for x in (0.5, False, "8")],
