@@ -19,8 +19,7 @@ void add_visits(const OptionsProblem& p, const Tiles& t, Visits& sum) {
   sum.query_tiles += (p.Nq + t.Br - 1) / t.Br;
   for (int i = 0; i < p.Nq; i += t.Br) {
     const int rows = std::min(t.Br, p.Nq - i);
-    const std::int64_t first = p.first_key(i, t.Bc),
-                       end = p.end_key(i + rows - 1);  // the first row's first key, the last row's last
+    const std::int64_t first = p.first_key(i, t.Bc), end = p.end_key(i + rows - 1);  // of the first row, of the last
     const std::int64_t tiles = std::max<std::int64_t>(0, end - first + t.Bc - 1) / t.Bc;
     const std::int64_t keys = std::min<std::int64_t>(tiles * t.Bc, p.Nk - first);
     sum.tiles += tiles;

@@ -153,10 +153,9 @@ bool from_text(const std::string& text, Sequences& sequences) {
   };
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::string lengths = text.substr(at, comma - at);
-    const std::size_t colon = lengths.find(':');
-    if (!append(sequences.queries, lengths.substr(0, colon))) return false;
-    if (!append(sequences.keys, colon == std::string::npos ? lengths : lengths.substr(colon + 1))) return false;
+    const std::string pair = text.substr(at, comma - at);
+    const std::size_t colon = pair.find(':');  // npos + 1 is 0: without a colon both are all of it
+    if (!append(sequences.queries, pair.substr(0, colon)) || !append(sequences.keys, pair.substr(colon + 1))) return false;
     at = comma + 1;
   }
   return true;
@@ -260,9 +259,8 @@ void check_problem(const FullProblem& p) {
       return name + (" " + value_text(*option, p));
     });
   };
-  for (const ProblemOption& option : option_table) {
+  for (const ProblemOption& option : option_table)
     if (!in_range(option, p)) refuse_value(option, value_text(option, p));
-  }
   refuse(p.H % p.Hkv != 0, sizes({"--heads", "--kv-heads"}) + "; allowed: heads that are a multiple of the kv-heads");
   refuse(p.layout == Layout::qkv && (p.Nq != p.Nk || p.H != p.Hkv),
          "--layout qkv with " + sizes({"--heads", "--kv-heads", "--seq-q", "--seq-k"}) +
@@ -343,10 +341,9 @@ std::string describe(const FullProblem& p) {
 
 std::vector<std::string> to_arguments(const FullProblem& p) {
   std::vector<std::string> arguments;
-  for (const ProblemOption& option : option_table) {
+  for (const ProblemOption& option : option_table)
     if (option.traits.named == Named::always || option.traits.named == Named::of_inputs || is_set(option, p))
       arguments.push_back(option.name + ("=" + value_text(option, p)));
-  }
   return arguments;
 }
 

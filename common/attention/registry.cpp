@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 
 namespace flash {
@@ -99,19 +100,18 @@ const std::vector<Variant>& variants(Backend backend) {
   const std::lock_guard lock(mutex);
   static std::map<Backend, std::vector<Variant>> all;
   std::vector<Variant>& variants = all[backend];
-  if (variants.size() != registered(backend).size()) {
-    variants.clear();
-    for (const Registration& each : registered(backend)) {
-      const auto same = std::ranges::find(variants, std::string_view(each.variant->name), &Variant::name);
-      if (same != variants.end())
-        throw UsageError(std::string(same->file) + " and " + each.file + " both have a variant '" + same->name +
-                         "'; change .name at the end of one of them");
-      Variant& variant = variants.emplace_back(*each.variant);
-      variant.file = each.file;
-      variant.predict = each.predict;
-      variant.copy_rows = each.copy_rows;
-      if (variant.forward == nullptr) borrow_forward_pass(variant, each.forward);
-    }
+  if (variants.size() == registered(backend).size()) return variants;
+  variants.clear();
+  for (const Registration& each : registered(backend)) {
+    const auto same = std::ranges::find(variants, std::string_view(each.variant->name), &Variant::name);
+    if (same != variants.end())
+      throw UsageError(std::string(same->file) + " and " + each.file + " both have a variant '" + same->name +
+                       "'; change .name at the end of one of them");
+    Variant& variant = variants.emplace_back(*each.variant);
+    variant.file = each.file;
+    variant.predict = each.predict;
+    variant.copy_rows = each.copy_rows;
+    if (variant.forward == nullptr) borrow_forward_pass(variant, each.forward);
   }
   return variants;
 }
@@ -126,11 +126,9 @@ const Variant& variant_named(Backend backend, std::string_view name) {
 
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   const Variant* found = nullptr;
-  for (const Variant& variant : variants(backend)) {
-    if (variant.fastest == nullptr || !variant.fastest(problem, pass) ||
-        !why_it_cannot_run(variant, problem, pass, limits).empty())
-      continue;
-    if (found == nullptr || !found->only_if_fastest) found = &variant;
+  for (const Variant& v : variants(backend)) {
+    if ((found != nullptr && found->only_if_fastest) || v.fastest == nullptr || !v.fastest(problem, pass)) continue;
+    if (why_it_cannot_run(v, problem, pass, limits).empty()) found = &v;
   }
   return found;
 }
@@ -200,6 +198,15 @@ PassPlan plan_pass(const Variant& variant, const FullProblem& problem, Pass pass
   return plan;
 }
 
+std::pair<int, std::string> code_and_message(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {3, "not enough main memory for this problem"};
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return {2, error.what()};
+  if (dynamic_cast<const DeviceError*>(&error) != nullptr) return {3, error.what()};
+  if (const auto* broken = dynamic_cast<const KernelError*>(&error))
+    return {1, broken->what() + (" [" + std::string(broken->rule) + "]")};
+  return {1, std::string("internal error: ") + error.what()};
+}
+
 void launch_pass(const Variant& variant, const Attention& a, Pass pass) {
   const auto start = pass == Pass::backward ? variant.backward : variant.forward;
   Attention wide = a;
@@ -222,22 +229,18 @@ std::string refusal(const Variant& variant, const FullProblem& problem, const st
     return "it does not know " + names;
   if (const std::string names = names_of(variant.needs & ~features_of(problem)); !names.empty())
     return "it is only for " + names;
-  if (std::find(variant.dtypes.begin(), variant.dtypes.end(), problem.dtype) == variant.dtypes.end()) {
+  if (std::ranges::find(variant.dtypes, problem.dtype) == variant.dtypes.end())
     return std::string("--dtype is ") + to_string(problem.dtype) + "; allowed: " + joined(variant.dtypes, to_string<Dtype>);
-  }
-  if (problem.d > variant.max_head_dim) {
+  if (problem.d > variant.max_head_dim)
     return "--head-dim is " + std::to_string(problem.d) + "; allowed: 1 to " + std::to_string(variant.max_head_dim);
-  }
   for (const Variant* const step : {&variant, variant.forward_step}) {
     if (step == nullptr || step->refuse == nullptr) continue;
     if (const std::string why = step->refuse(problem); !why.empty()) return why;
   }
-  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward)) {
-    if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max()) {
+  for (const WorkspaceSpec& spec : workspaces_of(variant, problem, Pass::backward))
+    if (spec.per_sequence > 0 && spec.shape[3] > std::numeric_limits<int>::max())
       return std::to_string(problem.sequences.count()) + " sequences of " + std::to_string(problem.Nq) +
              " queries; allowed: fewer, as offsets into " + spec.name + " have 32 bits";
-    }
-  }
   return limits && variant.refuse_on != nullptr ? variant.refuse_on(problem, *limits) : "";
 }
 

@@ -6,9 +6,11 @@
 #include "common/attention/tensor_table.hpp"
 #include "common/attention/variant.hpp"
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace flash {
@@ -45,6 +47,9 @@ bool has_own_pass(const Variant&, Pass);
 
 /// Launches the pass, of a backward one without its forward, and the copies before and after it.
 void launch_pass(const Variant&, const Attention&, Pass);
+
+/// Of an error: the exit code, 2 for a UsageError, 3 for a DeviceError or too little memory, 1 for anything else; and what to tell the user.
+std::pair<int, std::string> code_and_message(const std::exception&);
 
 /// The variants of the running stage for one backend, in the order of their steps; empty for gpu in a CPU-only build.
 /// Filled by the source that add_stage() generates for the stage. UsageError if two have the same name.

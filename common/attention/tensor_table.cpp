@@ -65,9 +65,8 @@ bool identical(const Results<float>& a, const Results<float>& b) {
 }
 
 const TensorRef& Attention::workspace(const char* name) const {
-  for (const TensorRef& tensor : workspaces) {
+  for (const TensorRef& tensor : workspaces)
     if (std::strcmp(tensor.name, name) == 0) return tensor;
-  }
   throw std::logic_error(std::string("no workspace '") + name + "': the variant's workspace() does not declare it");
 }
 

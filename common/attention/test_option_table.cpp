@@ -117,4 +117,17 @@ TEST_CASE("features: kernels are refused what they do not say that they know, an
   CHECK(refusal(variant, p) == "");
 }
 
+TEST_CASE("features: sequences whose padding takes offsets past 32 bits are refused") {
+  Variant variant{.name = "test", .idea = "", .forward = nullptr};
+  variant.takes = plain_problem | Features::lengths;
+  variant.workspace = [](const Problem&, Pass) {
+    return std::vector<WorkspaceSpec>{{.name = "sum", .shape = {1, 1, 1, (1 << 30) - 1}, .per_sequence = 1 << 29}};
+  };
+  FullProblem p;
+  p.sequences = {{0, 64, 128}, {0, 64, 128}};
+  CHECK(refusal(variant, p) == "");  // 2^31 - 1 elements
+  p.sequences = {{0, 64, 128, 128}, {0, 64, 128, 128}};
+  CHECK(refusal(variant, p).starts_with("3 sequences of 128 queries; "));
+}
+
 }  // namespace flash

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <new>
 #include <sstream>
 #include <utility>
 
@@ -225,18 +224,14 @@ void run(const flash_call& call, Pass pass) {
 }
 
 template <class F>
-int exit_code_of(F f) {
-  try {
-    f();
-    error.clear();
-    return 0;
-  } catch (const std::bad_alloc&) {
-    error = "not enough main memory for this problem";
-    return 3;
-  } catch (const std::exception& e) {
-    error = e.what();
-    return dynamic_cast<const UsageError*>(&e) != nullptr ? 2 : dynamic_cast<const DeviceError*>(&e) != nullptr ? 3 : 1;
-  }
+int exit_code_of(F f) try {
+  f();
+  error.clear();
+  return 0;
+} catch (const std::exception& e) {
+  const auto& [code, message] = code_and_message(e);
+  error = message;
+  return code;
 }
 
 }  // namespace

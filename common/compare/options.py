@@ -55,7 +55,7 @@ def count(text):
 def sweep(text):
     """(option, values)"""
     what, _, listed = text.partition("=")
-    values = listed.split(",")
+    values = [value.lstrip("0") or value for value in listed.split(",")]  # 08 is 8
     if what not in SWEPT or "" in values or len({*values}) < len(values) or (what == "causal" and not {*values} <= {"no", "yes"}):
         raise argparse.ArgumentTypeError(
             f"'{text}'; allowed: NAME=A,B,C, each once, with NAME seq, batch, heads or d; causal=no,yes; dtype=fp16,bf16"

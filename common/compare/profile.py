@@ -79,17 +79,13 @@ def main(arguments, folder):
     parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts")
     options = parser.parse_args(arguments)
     found = rows.read(options.file)
-    forward_launches = {}
     for row in found:
-        name = f"{row.label} {row['pass']}"
         if not row.is_gpu or not row.is_good or row.is_peer:
             continue
         row["profile"] = profile(folder, row, options.details)
         if row["pass"] == "backward":  # it ran its forward pass first; the profile is of the backward pass alone
-            if row.label not in forward_launches:
-                forward_launches[row.label] = len(profile(folder, rows.Row({**row, "pass": "forward", "tiles": None}), False))
-            del row.profile[: forward_launches[row.label]]
-        print(f"profiled {name}: {len(row.profile)} launches")
+            del row.profile[: len(profile(folder, rows.Row({**row, "pass": "forward", "tiles": None}), False))]
+        print(f"profiled {row.label} {row['pass']}: {len(row.profile)} launches")
     part = Path(f"{options.file}.part")  # so that the file holds the old rows or the new ones
     part.write_text("".join(map(rows.line, found)), encoding="utf-8")
     part.replace(options.file)

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
-from . import __main__, rows
+from . import __main__, profile, rows, table
 
 BIN = pathlib.Path(os.environ.get("STAGE_PROGRAMS", rows.ROOT / "build/bin"))
 # A stage's program: BEFORE may end a run. Runs go to a log. `real` is the program itself, and `timed N` that as if it took N ms.
@@ -164,7 +165,7 @@ class Compare(unittest.TestCase):
         program = self.stage()
         for words in (
             "--only 07;--only ,;--variant no-such;--seq 0;--save /dev/null/x;--time-limit 0;--pass both;--dtype bf16;--frobnicate;"
-            "--resume;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep d=257;--sweep d=64,64;"
+            "--resume;--window 3;--save ;--sweep seq;--sweep seq=0,8;--sweep width=1;--sweep d=257;--sweep d=64,64;--sweep d=8,08;"
             "--sweep causal=maybe;--sweep seq=1,8 --seq-k 4;--sweep d=8 --head-dim 8;--tokens 64 --batch 2;--width 64 --sweep batch=1 --batch 1;"
             "--seq 8 --seq-q 8;--lengths 3 --seq 3;--tokens 9 --lengths 3;--only peer;--kv-heads 4;--scale nan"
         ).split(";"):
@@ -210,6 +211,25 @@ class Rows(unittest.TestCase):
         for name, value in others.items():
             self.assertEqual(len(rows.latest([old, self.row(problem={name: value})])), 2, name)
         self.assertEqual(len(rows.latest([old, self.row(tune={}), self.row(device={"kind": "cpu", "name": "A"})])), 3)
+
+    def test_columns(self):
+        counters, device = {"read_bytes": 3, "written_bytes": 5}, {"kind": "gpu", "name": "A", "peak_fp32_tflops": 6}
+        row = self.row(flops=6e9, time={"median_ms": 2, "min_ms": 1, "max_ms": 4}, counters=counters, device=device)
+        cells = {title.strip("|"): cell(row) for title, cell, _ in table.COLUMNS}
+        shown = {"read": "3 B", "written": "5 B", "moved": "8 B", "median|ms": "2.00", "min|ms": "1.00", "max|ms": "4.00"}
+        self.assertEqual({**cells, **shown, "TFLOP/s": "3.00", "% of|peak": "50.0"}, cells)
+
+    def test_a_profile_of_a_backward_pass_is_without_the_forward_pass_of_its_problem(self):
+        def launches(_, row, __):  # a padded head dimension takes copies
+            forward = ["forward"] * (1 if row.problem["head_dim"] % 8 == 0 else 5)
+            return [*forward, "backward"] if row["pass"] == "backward" else forward
+
+        with tempfile.NamedTemporaryFile("w") as file, mock.patch.object(profile, "profile", launches):
+            file.writelines(rows.line(self.row({"head_dim": d}, **{"pass": "backward"})) for d in (64, 60))
+            file.flush()
+            with contextlib.redirect_stdout(io.StringIO()):
+                profile.main([file.name], "")
+            self.assertEqual([row.profile for row in rows.read(file.name)], [["backward"], ["backward"]])
 
     def test_the_hash_sees_tokens_alone(self):
         with tempfile.TemporaryDirectory() as folder:

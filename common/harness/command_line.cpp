@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <new>
 #include <sstream>
 #include <string_view>
 
@@ -173,24 +172,12 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
   return request;
 }
 
-int exit_code_of(const std::string& program, const std::function<int()>& work) {
-  const auto complain = [&](const std::string& message, int code) {
-    std::cerr << program << ": " << one_line(message) << std::endl;
-    return code;
-  };
-  try {
-    return work();
-  } catch (const UsageError& error) {
-    return complain(error.what(), 2);
-  } catch (const DeviceError& error) {
-    return complain(error.what(), 3);
-  } catch (const std::bad_alloc&) {
-    return complain("not enough main memory for this problem", 3);
-  } catch (const KernelError& error) {
-    return complain(std::string(error.what()) + " [" + error.rule + "]", 1);
-  } catch (const std::exception& error) {
-    return complain(std::string("internal error: ") + error.what(), 1);
-  }
+int exit_code_of(const std::string& program, const std::function<int()>& work) try {
+  return work();
+} catch (const std::exception& error) {
+  const auto& [code, message] = code_and_message(error);
+  std::cerr << program << ": " << one_line(message) << std::endl;
+  return code;
 }
 
 }  // namespace flash

@@ -16,7 +16,7 @@ constexpr auto spellings(DeviceChoice) { return std::array{"auto", "gpu", "cpu"}
 
 struct Request {
   std::optional<Pass> pass;  ///< absent: the variant's own, forward if it has both
-  std::string variant;       ///< empty: the last one that takes the problem
+  std::string variant;       ///< empty: choose_variant() chooses
   GivenOptions problem;      ///< what of its options was given
   std::string load, save;    ///< folders; empty: not given
   DeviceChoice device = DeviceChoice::automatic;
@@ -33,8 +33,7 @@ struct Request {
 /// Reads the command line, and refuses environment variables FLASH_... that nobody reads, as misspelt ones would be. UsageError: one line.
 Request parse_command_line(const StageInfo&, int argc, const char* const* argv);
 
-/// Runs a program's work. An error becomes one line on stderr, in which control characters are \n and \x1b, and an exit code: 2 for a UsageError,
-/// 3 for a DeviceError or too little memory, 1 for anything else.
+/// Runs a program's work. An error becomes one line on stderr, in which control characters are \n and \x1b, and its exit code, code_and_message().
 int exit_code_of(const std::string& program, const std::function<int()>& work);
 
 }  // namespace flash

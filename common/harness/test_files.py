@@ -108,6 +108,8 @@ class Files(unittest.TestCase):
         self.put(bias=(1, 1, 1, 7))
         for wrong in ("none", "matrix", "alibi"):
             self.refused("--bias is", "bias.npy", options=f"--bias {wrong}")
+        self.put(q=(2, 1, 5, 8), k=(2, 1, 7, 8), v=(2, 1, 7, 8))
+        self.load("--bias-per-head")  # as every bias of a single head is
         (self.folder / "bias.npy").unlink()
         self.refused("--bias vector", "bias.npy", options="--bias vector")
         self.load("--bias alibi")  # needs no file

@@ -4,10 +4,12 @@
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXERCISES = sys.executable, "-B", "-m", "docs.testing.exercises"
 
 
 def run(*words, cwd=ROOT):
@@ -30,9 +32,17 @@ class Scripts(unittest.TestCase):
             self.assertEqual(run(f"common/{script}", "--help")[0], 0)
 
     def test_other_bad_usage(self):
-        for words in (["env", "FLASH_CHECK_PARTS=tests tenzor", "common/check_gpu.sh"], ["docs/save_results.sh", self.folder / "tenzor"]):
+        for words in (
+            ["env", "FLASH_CHECK_PARTS=tests tenzor", "common/check_gpu.sh"],
+            ["docs/save_results.sh", self.folder / "tenzor"],
+            ["common/lines.py", "--help", "tenzor"],
+            ["docs/generate.py", "--check", "tenzor"],
+            [".ci/run", "--full", "tenzor"],
+            [*EXERCISES, "tenzor"],
+        ):
             code, out = run(*words)
             self.assertEqual((code, out.count("\n"), "tenzor" in out), (2, 1, True), out)
+        self.assertEqual(run(*EXERCISES, "--help")[0], 0)
 
     def test_the_site_does_not_replace_a_folder_of_the_user(self):
         (self.folder / "mine").mkdir()

@@ -19,10 +19,10 @@ meant to fail, and did not pass before, has to pass (of common/try.sh the progra
 """
 
 import re
-import sys
 import tempfile
 from functools import partial
 
+from common.compare.rows import Failure, run_main
 from docs.tools.check_pages import pages
 
 from .scratch import ROOT, Copy, Wrong
@@ -76,10 +76,12 @@ def jobs(copy, page, text):
         yield f"{page}, everything undone", partial(copy.expect, command.replace("common/try.sh ", "TRY_SECONDS=1 common/try.sh "))
 
 
-def main(*chosen):
+def main(chosen):
+    if chosen in (["--help"], ["-h"]):
+        return print(__doc__.strip())
     failed = count = 0
     if unknown := {*chosen} - {str(path.relative_to(ROOT)) for path in pages()}:
-        sys.exit(f"exercises: {min(unknown)} is no page; allowed: paths from the root of the project, such as 01_naive/README.md")
+        raise Failure(2, f"{min(unknown)} is no page; allowed: paths from the root of the project, such as 01_naive/README.md")
     with tempfile.TemporaryDirectory(prefix="flash stëps exercises.") as folder:
         copy = Copy(folder)
         copy.configure()
@@ -94,8 +96,8 @@ def main(*chosen):
                     print(f"FAILED: {wrong}")
                     failed += 1
     print(f"{count} exercises and commands, {failed} failures")
-    return 1 if failed or not count else 0
+    return int(failed > 0 or not count)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    run_main("exercises", main)

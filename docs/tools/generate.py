@@ -48,7 +48,7 @@ def main(arguments):
         return print(__doc__.strip())
     check = arguments == ["--check"]
     if arguments and not check:
-        raise Failure(2, f"unknown argument '{arguments[-1]}'; allowed: --check, --help")
+        raise Failure(2, f"unknown argument '{' '.join(arguments)}'; allowed: --check, --help")
     wrong = []
     for path, text in texts():
         before = path.read_text() if path.exists() else ""
