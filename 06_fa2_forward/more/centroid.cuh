@@ -49,8 +49,7 @@ const Variant variant{
     .tiles = choices_of<distance_shapes<ForwardShape>>,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz | Features::centroid,
-    .needs = Features::centroid,
-    .only_if_fastest = true};
+    .needs = Features::centroid};
 
 }  // namespace
 }  // namespace flash::fa2_forward::more_centroid

@@ -207,8 +207,7 @@ const Variant variant{
     .tiles = tiles,
     .row_multiple = 4,
     .takes = general_problem,
-    .fastest = is_decode,
-    .only_if_fastest = true};
+    .fastest = is_decode};
 
 }  // namespace
 }  // namespace flash::fa2_forward::more_decode

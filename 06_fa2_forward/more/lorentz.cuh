@@ -247,8 +247,7 @@ const Variant variant{
     .tiles = choices_of<distance_shapes<ForwardShape>>,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz,
-    .needs = Features::lorentz,
-    .only_if_fastest = true};
+    .needs = Features::lorentz};
 
 }  // namespace
 }  // namespace flash::fa2_forward::more_lorentz

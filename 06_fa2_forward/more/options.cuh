@@ -149,8 +149,7 @@ const Variant variant{.name = "options",
                       .refuse = refuse,
                       .tiles = choices_of<tuned_shapes<ForwardShape>>,
                       .row_multiple = 4,
-                      .takes = general_problem | usual_options,
-                      .only_if_fastest = true};
+                      .takes = general_problem | usual_options};
 
 }  // namespace
 }  // namespace flash::fa2_forward::more_options

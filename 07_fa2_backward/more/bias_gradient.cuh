@@ -108,8 +108,7 @@ const Variant variant{
     .by_launches = true,
     .row_multiple = 4,
     .takes = general_problem | usual_options | Features::bias_gradient,
-    .needs = Features::bias_gradient,
-    .only_if_fastest = true};
+    .needs = Features::bias_gradient};
 
 }  // namespace
 }  // namespace flash::fa2_backward::more_bias_gradient

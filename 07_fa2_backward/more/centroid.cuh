@@ -88,8 +88,7 @@ const Variant variant{
     .atomic_dQ = true,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz | Features::centroid,
-    .needs = Features::centroid,
-    .only_if_fastest = true};
+    .needs = Features::centroid};
 
 }  // namespace
 }  // namespace flash::fa2_backward::more_centroid

@@ -225,8 +225,7 @@ const Variant variant{
     .atomic_dQ = true,
     .row_multiple = 4,
     .takes = general_problem | Features::lorentz,
-    .needs = Features::lorentz,
-    .only_if_fastest = true};
+    .needs = Features::lorentz};
 
 }  // namespace
 }  // namespace flash::fa2_backward::more_lorentz

@@ -208,8 +208,7 @@ const Variant variant{.name = "options",
                       .atomic_dQ = true,
                       .by_launches = true,
                       .row_multiple = 4,
-                      .takes = general_problem | usual_options,
-                      .only_if_fastest = true};
+                      .takes = general_problem | usual_options};
 
 }  // namespace
 }  // namespace flash::fa2_backward::more_options

@@ -60,7 +60,7 @@ const Variant* best_variant(Backend backend, const FullProblem& problem, Pass pa
   for (const Variant& v : variants(backend)) {
     if ((in_order && v.atomic_dQ && !v.by_launches) || !why_it_cannot_run(v, problem, pass, limits).empty()) continue;
     const Preference preference{!(in_order && v.atomic_dQ), &v == fastest, has_own_pass(v, pass),
-                                v.only_if_fastest == (on_gpu && in_order)};
+                                v.in_more == (on_gpu && in_order)};
     if (best == nullptr || preference >= highest) best = &v, highest = preference;
   }
   return best;
@@ -109,6 +109,7 @@ const std::vector<Variant>& variants(Backend backend) {
                        "'; change .name at the end of one of them");
     Variant& variant = variants.emplace_back(*each.variant);
     variant.file = each.file;
+    variant.in_more = std::string_view(each.file).find("/more/") != std::string_view::npos;
     variant.predict = each.predict;
     variant.copy_rows = each.copy_rows;
     if (variant.forward == nullptr) borrow_forward_pass(variant, each.forward);
@@ -127,7 +128,7 @@ const Variant& variant_named(Backend backend, std::string_view name) {
 const Variant* fastest_variant(Backend backend, const FullProblem& problem, Pass pass, const DeviceLimits& limits) {
   const Variant* found = nullptr;
   for (const Variant& v : variants(backend)) {
-    if ((found != nullptr && found->only_if_fastest) || v.fastest == nullptr || !v.fastest(problem, pass)) continue;
+    if ((found != nullptr && found->in_more) || v.fastest == nullptr || !v.fastest(problem, pass)) continue;
     if (why_it_cannot_run(v, problem, pass, limits).empty()) found = &v;
   }
   return found;
@@ -138,9 +139,9 @@ const Variant& choose_variant(Backend backend, const std::string& name, const Fu
   const std::vector<Variant>& all = variants(backend);
   const Variant* chosen =
       name.empty() ? best_variant(backend, problem, pass, limits, deterministic) : &variant_named(backend, name);
-  if (chosen == nullptr) {  // the last one for general use says why not
+  if (chosen == nullptr) {  // the last step of the ladder says why not
     const auto usual =
-        std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) { return !v.only_if_fastest && has_pass(v, pass); });
+        std::find_if(all.rbegin(), all.rend(), [&](const Variant& v) { return !v.in_more && has_pass(v, pass); });
     chosen = usual != all.rend() ? &*usual : &all.back();
   }
   const std::string refuses = std::string("variant ") + chosen->name + " refuses this problem: ";

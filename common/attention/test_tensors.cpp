@@ -45,17 +45,17 @@ TEST_CASE("registry: variants are listed in order, two of the same name are refu
   const auto pass = [](const Attention&) {};
   const auto of_forward = [](const FullProblem&, Pass of) { return of == Pass::forward; };
   static const Variant a{.name = "first", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward},
-      b{.name = "second", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward, .only_if_fastest = true},
+      b{.name = "second", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward},
       c{.name = "third", .idea = "", .forward = pass, .backward = pass, .fastest = of_forward};
-  const RegisterVariants all(Backend::gpu, {{&a}, {&b}, {&c}});
+  const RegisterVariants all(Backend::gpu, {{&a, "1_first.cuh"}, {&b, "stage/more/second.cuh"}, {&c, "3_third.cuh"}});
   CHECK(joined(variants(Backend::gpu), [](const Variant& v) { return v.name; }) == "first, second, third");
   CHECK(variants(Backend::cpu).empty());
-  // By default the last one for general use; of dQ in a fixed order, one for some problems only.
+  // By default the last step of the ladder; of dQ in a fixed order, one of more/.
   const auto chosen = [](bool deterministic) {
     return std::string(choose_variant(Backend::gpu, "", FullProblem(), Pass::backward, DeviceLimits(), deterministic).name);
   };
   CHECK((chosen(false) == "third" && chosen(true) == "second"));
-  // Of those that call themselves the fastest, the one for some problems only.
+  // Of those that call themselves the fastest, the one of more/.
   CHECK(fastest_variant(Backend::gpu, FullProblem(), Pass::forward, DeviceLimits())->name == std::string("second"));
   CHECK(fastest_variant(Backend::gpu, FullProblem(), Pass::backward, DeviceLimits()) == nullptr);
   const RegisterVariants same_name(Backend::gpu, {{&a, "3_mine.cuh"}});

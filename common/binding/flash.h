@@ -22,8 +22,8 @@ typedef struct flash_tensor {
 } flash_tensor;
 
 typedef struct flash_call {
-  const char* variant;   /* as in --variant; "": on a GPU the fastest that runs the problem, where a stage says which; else the last one
-                            for general use that takes it, else the last one that does */
+  const char* variant;   /* as in --variant; "": on a GPU the fastest that runs the problem, where a stage says which; else the last
+                            step of the ladder that takes it, else the last one that does */
   const char* options;   /* of the problem, as the programs take them, one a line: "--causal=true\n--window=100,0\n--dropout=0.1". Sizes, dtype,
                             layout, and whether there is a bias, are seen from the tensors; "--bias=alibi" says that the bias is slopes */
   int32_t on_gpu;        /* 1: the tensors lie in the memory of the thread's current GPU; 0: in main memory, and the simulator runs the kernels */

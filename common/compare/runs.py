@@ -54,12 +54,12 @@ def planned_runs(options, peers, kind):
         for pass_, stage in itertools.product([options.pass_] if options.pass_ else rows.PASSES, [*stages, *peers]):
             known.update(variant["name"] for variant in stage["variants"])
             fitting, only_last = [], "last" in options.variant and stage["stage"] != PEER  # peers are no steps
-            for variant in (variant for variant in stage["variants"] if pass_ in variant["passes"]):
+            having_it = [variant for variant in stage["variants"] if pass_ in variant["passes"]]
+            ladder_takes_it = any(not variant.get("in_more") and not variant.get("refusal") for variant in having_it)
+            for variant in having_it:
                 run = Run(stage, variant, pass_, first["problem"])
-                why = variant.get("refusal", "")
-                if options.tune and not why and not tiles_of(run):
-                    why = "it has no tiles to choose from"
-                is_rare = variant.get("only_if_fastest") and (why or first["is_general"])  # made for some problems only
+                why = variant.get("refusal", "") or ("it has no tiles to choose from" if options.tune and not tiles_of(run) else "")
+                is_rare = variant.get("in_more") and (why or ladder_takes_it)
                 if variant["name"] in wanted or (only_last or not wanted) and not is_rare:
                     left_out.setdefault(why, {})[label(run)] = None
                     if not why:

@@ -225,7 +225,6 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
             {"idea", stage.idea},
             {"options", options_json()},
             {"problem", json_of(problem)},
-            {"is_general", problem.is_general()},
             {"variants", Json::array()}};
   for (const Variant& variant : list) {
     Json passes = Json::array(), dtypes = Json::array();
@@ -240,7 +239,7 @@ std::string list_of(const StageInfo& stage, const std::vector<Variant>& list, co
                                 {"max_head_dim", variant.max_head_dim},
                                 {"refusal", refusal(variant, problem)},
                                 {"kernel", variant.file},
-                                {"only_if_fastest", variant.only_if_fastest},
+                                {"in_more", variant.in_more},
                                 {"tiles", tiles_json(variant, problem, head_dims, limits)}});
   }
   return as_json ? printed(json) : list_text(json, limits.sm);

@@ -189,7 +189,6 @@ const Variant variant = [] {
   step.workspace = options_workspace;
   step.takes = general_problem | usual_options;
   step.by_launches = true;
-  step.only_if_fastest = true;
   return step;
 }();
 

@@ -243,8 +243,7 @@ const Variant variant = {
     .row_multiple = 8,
     .takes = general_problem,
     .refuse_on = refuse_on,
-    .fastest = is_fastest,
-    .only_if_fastest = true};
+    .fastest = is_fastest};
 
 }  // namespace
 }  // namespace flash::tensor_cores::forward_more_decode

@@ -159,7 +159,6 @@ const Variant variant = [] {
   Variant step = plain_step<options_shapes<ForwardShape>>(
       "options", "biases, any scale, a window, a softcap, dropout of P; ragged batches");
   step.takes = general_problem | usual_options;
-  step.only_if_fastest = true;
   return step;
 }();
 

@@ -57,7 +57,6 @@ Variant general_hopper_backward_step(const char* name, const char* idea,
                                      bool (*fastest)(const FullProblem&, Pass)) {
   Variant step = hopper_backward_step<shapes>(name, idea, fastest);
   step.takes = general_problem;
-  step.only_if_fastest = true;
   return step;
 }
 

@@ -297,8 +297,7 @@ const Variant variant = {
     .row_multiple = 8,
     .takes = plain_problem,
     .refuse_on = refuse_unless_sm90,
-    .fastest = is_fastest,
-    .only_if_fastest = true};
+    .fastest = is_fastest};
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_forward_more_decode

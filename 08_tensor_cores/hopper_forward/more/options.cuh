@@ -293,7 +293,6 @@ const Variant variant = [] {
     const bool wide = p.d > 128 && p.d <= 192;
     return pass == Pass::forward && (wide || scale_first(p) || !p.is_general());
   };
-  step.only_if_fastest = true;
   step.workspace = work_counter;
   return step;
 }();
