@@ -6,7 +6,8 @@
 //   O = alpha O + P V_j                                    [Br, Bc] x [Bc, d]          (6.4)
 //   at the end  O = O / l,   L = scale m + ln l                                        (8.5)
 //
-// New since step 8: the tiles that need a mask, causal or of the last keys, come first.
+// New since step 8: tiles of keys are visited from the last to the first. Masks, whether causal or
+// for keys that do not exist, are needed only in the first tiles visited.
 // By itself this gains nothing; step 10 builds on it.
 //
 // Grid, block, HBM, shapes: as step 1.

@@ -69,8 +69,8 @@ struct BackwardShared {
     fence_mbarrier_init();
   }
 
-  /// Called by one thread: tiles of Q and dO, and with a block's first ones K and V. L and D, which
-  /// the mbarriers expect too, are left to load_stats().
+  /// Called by one thread: tiles of Q and dO, and with a block's first ones K and V. load_stats()
+  /// adds L and D, which the mbarriers expect too: in step 5 they may not be ready yet.
   template <class Work>
   __device__ void load_tiles(int stage, const BackwardMaps& maps, const Work& work,
                              const QueryTile& at, bool first) {

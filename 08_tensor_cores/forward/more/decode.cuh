@@ -3,7 +3,7 @@
 //
 //   for every tile of 16 packed rows and every split of its keys (one block each), for every tile j
 //   of the split's keys:
-//     each warp with its 16 keys of the tile, and an m, l and O of its own:
+//     each warp takes 16 keys of the tile and keeps its own m, l and O:
 //     S = scale Q K_j^T + bias, masked                      [16, d] x [d, 16]           (6.1)
 //     m_new = max(m, rowmax S),   alpha = e^(m - m_new)                                 (6.2)
 //     P = e^(S - m_new),   l = alpha l + rowsum P                                       (6.3)
@@ -18,9 +18,9 @@
 // - The query heads of a group are rows of one tile, because they read the same K and V.
 // - Warps share the keys of a tile: 16 rows, the fewest that mma.sync takes, are enough for one
 //   warp only.
-// - The sequences of a cache differ in length, may lie in pages, and only the GPU knows how long
-//   they are (Cache). The grid covers all that there is room for; a block beyond the last key sees
-//   none.
+// - The sequences of a cache differ in length, may be split into pages, and only the GPU knows
+//   their lengths (Cache). The grid covers the longest possible one; a block beyond the last key
+//   does nothing but write an empty part.
 // - Memory sets the pace, not products: copies are in flight all the time, and the softmax is the
 //   plain one, with a maximum in every tile.
 //

@@ -1,5 +1,5 @@
-// 08 Tensor cores, Hopper forward: decode on wgmma, and any problem whose tiles of Q are too few for
-// the SMs: step 6 with the keys of a tile split over blocks (docs/reference/decode.md).
+// 08 Tensor cores, Hopper forward: decode on wgmma, and any problem with too few tiles of Q for the
+// SMs: step 6 with the keys of a tile split over blocks (docs/reference/decode.md).
 //
 //   for every tile of packed rows and every split of its keys (one block each):
 //     (8.1) to (8.4) over the split's tiles of keys
@@ -31,7 +31,7 @@ template <int Width_, int Br_>
 struct DecodeShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Width <= 128 ? 128 : 64;
   static constexpr int KEY_FRAGMENTS = Bc / 8, COL_FRAGMENTS = Width / 8;  // of S and of O
-  // Of the rings: as many as fit, 2 KB kept for mbarriers. K and V come from HBM, far away.
+  // Of the rings: all that fit beside 2 KB for mbarriers, because loads from HBM take long.
   static constexpr int STAGES = (225 * 1024 - 2 * Br * Width) / (2 * 2 * Bc * Width);
   static constexpr int CONSUMERS = Br / WARPGROUP_ROWS, THREADS = (CONSUMERS + 1) * WARPGROUP;
   static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;  // as in step 6
@@ -142,6 +142,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
+      // No hazard, turns alone: the other warpgroup has issued its products.
       if (Shape::CONSUMERS > 1) take_baton();
       // Read after write: K_j has landed.
       wait_full(shared.full_K[stage], parity);

@@ -12,7 +12,7 @@
 //   whole batch, so a tile may reach into the next sequence: its keys are masked there, its values
 //   are multiplied by 0, so they have to be finite, and threads store O.
 //
-// Grid, workspace: as step 7. Block: as step 3. HBM: as step 1, but only tiles in the window; a bias.
+// Grid, workspace: as step 7. Block: as step 3. HBM: as step 1, but only tiles in the window; bias.
 // Shapes: d a multiple of 8, padded with zeros to 64, 96, 128, 160, 192 or 256, with SCALE_FIRST to
 // 64, 128 or 256. Needs sm_90a.
 #pragma once
