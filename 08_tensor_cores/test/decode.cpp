@@ -170,6 +170,13 @@ TEST_CASE("chapter: it is the default for few rows and many keys, and takes no l
   CHECK(fastest(90) == "decode_hopper");
   p.B = 4;  // blocks enough for 132 SMs
   CHECK(fastest(90) == "scheduled");
+  p.d = 256;
+  CHECK(fastest(90) == "scheduled");
+  p.d = 192;
+  CHECK(fastest(90) == "options_hopper");
+  p.d = 64, p.Nq = 256;  // one tile for step 7
+  CHECK(fastest(90) == "scheduled");
+  p.d = 128;
   p.Nq = 1, p.Nk = 1 << 17;  // HBM decides
   CHECK(fastest(90) == "decode");
   p.B = 1, p.Nq = 512, p.Nk = 16384;

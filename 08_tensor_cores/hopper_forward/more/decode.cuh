@@ -271,9 +271,11 @@ bool is_fastest(const FullProblem& p, Pass pass) {
   const std::int64_t elements = std::int64_t{p.B} * p.Hkv * p.Nk * p.d;  // of K
   const bool by_bytes = rows_of_group(p) <= 16 && p.d > 64 && p.d <= 128 && elements >= 1 << 27;
   if (pass != Pass::forward || by_bytes) return false;
-  const std::int64_t tiles = std::int64_t{p.B} * p.H * blocks_for(p.Nq, p.d > 128 ? 128 : 192);
-  const std::int64_t unsplit = (tiles + SMS - 1) / SMS * (p.Nk + 192);
-  return estimate(p, fastest_height(p)) * 9 / 10 < unsplit;  // fitted to 412 problems (H200)
+  const int Br = p.d <= 64 ? 256 : p.d <= 128 ? 192 : 128;  // of step 7
+  const std::int64_t tiles = std::int64_t{p.B} * p.H * blocks_for(p.Nq, Br);
+  const double unsplit = (tiles + SMS - 1) / SMS * (p.Nk + 192.0);
+  const double split = estimate(p, fastest_height(p)) * (p.d <= 128 ? 0.9 : 256.0 / p.d);
+  return split < unsplit;  // fitted to 508 problems (H200); wider heads are padded to 256
 }
 
 std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) {
