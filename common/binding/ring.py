@@ -14,6 +14,7 @@ import math
 import flash_steps
 import torch
 import torch.distributed as dist
+from flash_steps import arguments, library, operation
 from torch.distributed.nn.functional import all_to_all_single
 
 
@@ -64,7 +65,7 @@ class _Ring:
     """This rank's place in a group, and the lengths of all."""
 
     def __init__(self, q, k, v, causal, scale, zigzag, group):
-        flash_steps._check(q, k, v, None)
+        library.check_tensors(q, k, v, None)
         group = dist.group.WORLD if group is None else group
         self.scale = scale = max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
         self.group, self.causal, self.zigzag = group, causal, zigzag
@@ -81,7 +82,7 @@ class _Ring:
         names = ("B", "H", "Hkv", "d", "bytes per element", "bf16", "causal", "zigzag", "scale")
         for rank, theirs in enumerate(everyone):
             for name, value, first in zip(names, theirs[2:], everyone[0][2:]):
-                flash_steps._require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
+                arguments.require(value == first, f"{name} is {value:g} on rank {rank} and {first:g} on rank 0")
         self.staged = q.is_cuda and "nccl" not in dist.get_backend(group)  # gloo moves main memory alone
 
     def explained(self, f):
@@ -132,8 +133,8 @@ class _RingAttention(torch.autograd.Function):
         for step in range(ring.world):
             arrived = ring.pass_on(keys, step) if step + 1 < ring.world else None
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
-                how = flash_steps._options(causal, scale=scale), False, stage, variant, backward_variant
-                part = flash_steps._run_forward(q[:, :, rows], *(x[:, :, cols] for x in keys), *[None] * 4, *how)
+                how = operation.as_text(causal, scale=scale), False, stage, variant, backward_variant
+                part = operation.run_forward(q[:, :, rows], *(x[:, :, cols] for x in keys), *[None] * 4, *how)
                 flash_steps.merge(O[:, :, rows], L[:, :, rows], *part)
             keys = arrived() if arrived else keys
         O = O.to(q.dtype)
@@ -152,8 +153,8 @@ class _RingAttention(torch.autograd.Function):
             for rows, cols, causal in ring.parts(ring.rank, ring.source(step)):
                 # P follows from L, and D from O: both of all keys, so each part gives terms of the gradients.
                 mine, theirs = ([x[:, :, cut] for x in some] for cut, some in ((rows, (q, O, L)), (cols, keys)))
-                how = flash_steps._options(causal, scale=scale), False, stage, variant
-                terms = flash_steps._run_backward(dO[:, :, rows], None, mine[0], *theirs, *mine[1:], None, None, False, None, None, *how)
+                how = operation.as_text(causal, scale=scale), False, stage, variant
+                terms = operation.run_backward(dO[:, :, rows], None, mine[0], *theirs, *mine[1:], None, None, False, None, None, *how)
                 for x, places, term in zip((dQ, *gradients), (rows, cols, cols), terms):
                     x[:, :, places] += term
             if travelling:  # the sums of the ranks before this one, for the same keys
@@ -192,7 +193,7 @@ def ulysses_attention(q, k, v, *, causal=False, scale=None, group=None, **option
     """As ring_attention() with zigzag=False, for numbers of query and of key heads that the number of ranks divides. options: of
     flash_steps.attention()."""
     at = _Ring(q, k, v, causal, scale, False, group)
-    flash_steps._require(k.shape[1] % at.world == 0, f"{k.shape[1]} key heads are no multiple of {at.world} ranks")
+    arguments.require(k.shape[1] % at.world == 0, f"{k.shape[1]} key heads are no multiple of {at.world} ranks")
     q, k, v = (_exchange(x, n, True, at) for x, n in ((q, at.queries), (k, at.keys), (v, at.keys)))
     O = flash_steps.attention(q, k, v, causal=causal, scale=at.scale, **options)
     return _exchange(O, at.queries, False, at)

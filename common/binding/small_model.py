@@ -24,6 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT)]
 try:
     import flash_steps
     import torch
+    from flash_steps import library
     from torch import nn
     from torch.nn import functional as F
     from torch.nn.attention import flex_attention as flex
@@ -212,14 +213,14 @@ def run(steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=flash_steps._libraries.parent)
+    parser.add_argument("--build", type=Path, default=library.libraries.parent)
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
     if options.steps < 1:
         parser.error(f"--steps is {options.steps}; allowed: 1 or more")
     flash_steps.use(options.build)
     try:
-        flash_steps._library("08")
+        library.library_of("08")
         failed = run(options.steps)
     except RuntimeError as error:
         failed = [error]

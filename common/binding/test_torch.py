@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""flash_steps.py with the libraries of a build folder: values and gradients against attention in plain torch and fp64, PyTorch's own checks of
+"""The module flash_steps with the libraries of a build folder: values and gradients against attention in plain torch and fp64, PyTorch's own checks of
 operations, and what is refused. Nothing here uses a formula of this project, in which a kernel and its reference could share a mistake.
 
   test_torch.py BUILD    exits with 77 if torch or the libraries are not there
@@ -25,6 +25,7 @@ try:
     import torch
     import torch._dynamo.testing
     import torch.fx.experimental.proxy_tensor
+    from flash_steps import flash_attn, library, operation
     from torch.utils.flop_counter import FlopCounterMode
 except ImportError as error:
     print(f"skipped: {error}")
@@ -94,6 +95,16 @@ class OnCPU(unittest.TestCase):
         mine = found, *torch.autograd.grad(found, tensors, dO.to(found.dtype))
         theirs = wanted, *torch.autograd.grad(wanted, tensors, dO.double())
         self.assertEqual(too_far(mine, theirs, found.dtype), [], name)
+
+    def refused(self, call, cases, error=ValueError):
+        """cases: why, and the arguments of a call, of which the last are named."""
+        for why, *values, options in cases:
+            with self.subTest(why), self.assertRaisesRegex(error, why):
+                call(*values, **options)
+
+    def same(self, found, wanted):
+        """Two lists of tensors, bit by bit."""
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True)))
 
     def test_every_step_of_stage_08(self):
         """Those without a backward pass forward only, or with that of another."""
@@ -192,20 +203,20 @@ class OnCPU(unittest.TestCase):
             self.assertTrue(0.6 < (kept > 0).double().mean() < 0.9)
             tensors = [x.requires_grad_() for x in (q, k, v)]
             self.close(flash_steps.attention(q, k, v, **how), by_formula(q, k, v, kept=kept)[0], tensors, dO, stage)
-            first, known = flash_steps.attention(q, k, v, **how), len(flash_steps._plans)
+            first, known = flash_steps.attention(q, k, v, **how), len(library.plans)
             self.assertFalse(torch.equal(first, flash_steps.attention(q, k, v, **how | {"seed": None})))
-            self.assertEqual(len(flash_steps._plans), known)
+            self.assertEqual(len(library.plans), known)
 
     def test_varlen_of_one_length(self):
         """Runs as the batch that it is."""
         q, k, v = self.tensors((20, 4, 16), *[(40, 2, 16)] * 2, dtype=torch.float16)
         batch = [x.unflatten(0, (5, -1)).transpose(1, 2) for x in (q, k, v)]
         wanted, L = flash_steps.attention(*batch, causal=True, return_lse=True)
-        known = len(flash_steps._plans)
+        known = len(library.plans)
         ends = torch.arange(0, 21, 4).numpy() if importlib.util.find_spec("numpy") else range(0, 21, 4)
         O, L_packed = flash_steps.attention_varlen(q, k, v, ends, range(0, 41, 8), causal=True, return_lse=True)
         self.assertTrue(torch.equal(O, wanted.transpose(1, 2).flatten(0, 1)) and torch.equal(L_packed, L.transpose(0, 1).flatten(1)))
-        self.assertEqual(len(flash_steps._plans), known)
+        self.assertEqual(len(library.plans), known)
 
     def test_as_flash_attn(self):
         """Values of its own for each argument, by position."""
@@ -234,8 +245,7 @@ class OnCPU(unittest.TestCase):
             if dtype == torch.float16:
                 calls += [functools.partial(call, backward_variant="options_lead") for call in (calls[0], calls[2])]
             for call in calls:
-                first, second = (torch.autograd.grad(O, tensors, dO.reshape(O.shape)) for O in (call(), call()))
-                self.assertTrue(all(torch.equal(a, b) for a, b in zip(first, second)))
+                self.same(*(torch.autograd.grad(O, tensors, dO.reshape(O.shape)) for O in (call(), call())))
 
     def cached(self, q, k, v, caches, known, table=None, rotate=lambda x, at: x, turned=True, layouts=(torch.clone,) * 2, **options):
         """flash_attn_with_kvcache() on copies of the caches in some layouts, against each sequence alone. What none sees may be NaN.
@@ -272,7 +282,8 @@ class OnCPU(unittest.TestCase):
             q, k, v, *caches = self.tensors((3, n, 4, 16), *shapes, dtype=torch.float16)
             self.cached(q, k, v, caches, known, causal=True, **options)
         before = [x.clone() for x in caches]
-        for why, options in (
+        good = {"q": q, "k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0}
+        cases = (
             ("3 lengths, from 0, at most 12 with", {"cache_seqlens": 12}),
             ("whole numbers", {"cache_seqlens": 2.5}),
             ("block_table or cache_batch_idx has others than 0 to 2", {"cache_batch_idx": [0, 1, 3]}),
@@ -286,11 +297,10 @@ class OnCPU(unittest.TestCase):
             ("k and v have to be alike", {"v_cache": caches[1][:, :9], "cache_seqlens": 10}),
             ("softcap is", {"softcap": -1.0}),
             ("packed sequences are .H.", {"cache_seqlens": [2, 3, 3], "alibi_slopes": slopes.expand(3, 4)}),
-        ):
-            given = {"k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0} | options
-            with self.assertRaisesRegex(ValueError, why):
-                flash_steps.flash_attn_with_kvcache(q, **given)
-        self.assertTrue(all(torch.equal(a, b) for a, b in zip(caches, before)))
+            ("no variant 'none'", {"variant": "none"}),  # by the library, after all other checks
+        )
+        self.refused(lambda **change: flash_steps.flash_attn_with_kvcache(**good | change), cases)
+        self.same(caches, before)
 
     def test_cache_in_pages(self):
         """Pages, or sequences of a larger cache, and rotated columns; also traced."""
@@ -313,7 +323,7 @@ class OnCPU(unittest.TestCase):
             others = [x.clone() for x in caches]
             call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=causal, **where)
             traced = torch.compile(call, fullgraph=True, backend="eager")(q, *others)
-            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, (traced, *others))))
+            self.same(found, (traced, *others))
 
     def test_cache_in_place(self):
         """Few queries read keys where they lie, and nothing behind them, before a window, or in other pages, which may be NaN."""
@@ -332,12 +342,12 @@ class OnCPU(unittest.TestCase):
                 for j in range(first[s], known[s]):
                     cache[table[s][j // rows] if table else s, j % rows] = x[s, j]
             for lengths in (known, torch.tensor(known, device=self.device, dtype=torch.int32)):
-                with unittest.mock.patch.object(flash_steps, "attention", None):  # which would copy
+                with unittest.mock.patch.object(flash_attn, "attention", None):  # which would copy
                     self.cached(q, k, v, caches, lengths, table, **options)
 
         q, *caches = self.tensors((1, 2, 1, 16), *[(2, 2, 32, 16)] * 2, dtype=torch.float16)
         ends, pages = (torch.tensor(x, dtype=torch.int32, device=self.device)[None, None] for x in ([[40]], [[0, 1]]))
-        call = functools.partial(flash_steps._run_forward, q, *caches, *[None] * 4, "", False, "08", "decode", "", None)
+        call = functools.partial(operation.run_forward, q, *caches, *[None] * 4, "", False, "08", "decode", "", None)
         self.assertRaisesRegex(ValueError, "allowed: a multiple of 64", call, {"ends": ends, "pages": pages})
         self.assertRaisesRegex(ValueError, "ends are missing", call, {"pages": pages})
 
@@ -368,7 +378,7 @@ class OnCPU(unittest.TestCase):
                 mine, wanted = ([x.clone() for x in caches] for _ in range(2))
                 how = {"cache_seqlens": known, "causal": True, "window_size": (4, 0)}
                 O = flash_steps.flash_attn_with_kvcache(q, *wanted, k, v, **how)
-                self.assertTrue(all(torch.equal(a, b) for a, b in zip((call(q, *mine, k, v, **how), *mine), (O, *wanted))))
+                self.same((call(q, *mine, k, v, **how), *mine), (O, *wanted))
             self.assertLessEqual(graphs.frame_count, 3)
             with self.assertRaisesRegex(ValueError, "3 lengths, from 0, at most 12 with"):
                 call(q, *caches, k, v, cache_seqlens=12)
@@ -461,9 +471,9 @@ class OnCPU(unittest.TestCase):
                 transformers.AttentionInterface()["steps"](model, mask, mask, mask, None, **{name: place})
 
     def test_library_without_gpu_code(self):
-        code = flash_steps._library("08").flash_workspace(ctypes.byref(flash_steps._Call(on_gpu=1)), 0, None, None)
+        code = library.library_of("08").flash_workspace(ctypes.byref(library._Call(on_gpu=1)), 0, None, None)
         with self.assertRaisesRegex(RuntimeError if code == 3 else ValueError, "FLASH_CUDA=ON" if code == 3 else ""):
-            flash_steps._raise_for(code, "08")
+            library._raise_for(code, "08")
 
     def test_empty_and_broadcast(self):
         for B, Nk in ((0, 4), (1, 0)):
@@ -526,6 +536,7 @@ class OnCPU(unittest.TestCase):
         for function, name in (("attention", "scale"), ("flash_attn_func", "softcap"), ("flash_attn_with_kvcache", "softmax_scale")):
             call, why = getattr(flash_steps, function), f"{name} is a tensor.*; instead pass a float"
             module.forward = lambda x, call=call, name=name: call(*qkv, **{name: x})
+            torch.compiler.reset()  # what other tests have compiled, too
             with self.subTest(function), self.assertRaisesRegex(torch._dynamo.exc.Unsupported, why):
                 torch.compile(module.forward, fullgraph=True, backend="eager")(x)
             self.assertRaisesRegex(ValueError, why, torch.export.export, module, (x,), strict=False)
@@ -566,25 +577,18 @@ class OnCPU(unittest.TestCase):
         cases += [(f"{n} is {x!r}; allowed: a number", half, {n: x}) for n in ("scale", "softcap", "dropout_p") for x in ("1", True)]
         ranges = [("softcap", -1.0), ("softcap", torch.nan), ("dropout_p", -0.1), ("dropout_p", 1), ("window", (0, -2))]
         cases += [(f"flash_steps: {n} is .*; allowed", [x.to("meta") for x in half], {n: x}) for n, x in ranges]  # also where none runs
-        for why, tensors, options in cases:
-            with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                flash_steps.attention(*tensors, **({"stage": "07"} | options))
+        self.refused(lambda tensors, **options: flash_steps.attention(*tensors, **({"stage": "07"} | options)), cases)
         with self.assertRaisesRegex(RuntimeError, "stage '99': there is no library in .*; there are: 01_naive, 02_.*, 08_"):
             flash_steps.attention(q, k, v, stage="99")
-        with (
-            unittest.mock.patch.object(flash_steps, "_Call", flash_steps._CTensor),
-            self.assertRaisesRegex(RuntimeError, "another version"),
-        ):
-            flash_steps._library.__wrapped__("08")
-        packed = [x[0].transpose(0, 1) for x in (q, k, v)]
-        for why, ends, options in (
+        with unittest.mock.patch.object(library, "_Call", library._CTensor), self.assertRaisesRegex(RuntimeError, "another version"):
+            library.library_of.__wrapped__("08")
+        cases = (
             ("cu_seqlens are None; allowed", None, {}),
             ("cu_seqlens are .*'b'.; allowed", ["a", "b"], {}),
             *[(rf"cu_seqlens are \[0, {n}, {m}\] of q and .*; allowed: .* from 0 to .*8", [0, n, m], {}) for n, m in ((9, 8), (3, 6))],
             ("packed sequences are .H.", [0, 4, 8], {"alibi_slopes": torch.zeros(2, 2)}),
-        ):
-            with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                flash_steps.attention_varlen(*packed, ends, **options)
+        )
+        self.refused(functools.partial(flash_steps.attention_varlen, *(x[0].transpose(0, 1) for x in (q, k, v))), cases)
 
     def test_names_of_arguments(self):
         """Those of other libraries, and those that are given twice, are refused under the name of the function that was called."""
@@ -600,15 +604,11 @@ class OnCPU(unittest.TestCase):
         ):
             with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs} .here {ours}.; allowed"):
                 getattr(flash_steps, function)(q, q, q, **{theirs: None})
-        cases = [
-            (TypeError, r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once", (8, 8, 0.0), {"dropout_p": 0.1}),
-            (ValueError, ": window_size is 128; allowed", (), {"window_size": 128}),
-            (ValueError, ": softmax_scale is '1'; allowed", (8, 8, 0.0, "1"), {}),
-            *[(ValueError, f": max_seqlen_k is {x!r}; allowed", (8, x), {}) for x in (0.5, False, "8")],
-        ]
-        for error, why, values, options in cases:
-            with self.subTest(why), self.assertRaisesRegex(error, why):
-                flash_steps.flash_attn_varlen_func(q[0], q[0], q[0], [0, 8], [0, 8], *values, **options)
+        call = functools.partial(flash_steps.flash_attn_varlen_func, q[0], q[0], q[0], [0, 8], [0, 8])
+        twice = r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once"
+        self.refused(call, [(twice, 8, 8, 0.0, {"dropout_p": 0.1})], TypeError)
+        cases = [(": window_size is 128; allowed", {"window_size": 128}), (": softmax_scale is '1'; allowed", 8, 8, 0.0, "1", {})]
+        self.refused(call, cases + [(f": max_seqlen_k is {x!r}; allowed", 8, x, {}) for x in (0.5, False, "8")])
 
     def test_refused_without_attention(self):
         """The operations themselves, as export and compile call them: what they took would be read out of bounds."""
@@ -625,10 +625,8 @@ class OnCPU(unittest.TestCase):
             *[("O needs", {"O": x}) for x in (O[:, :1].expand_as(O), O.repeat_interleave(4, 3)[..., ::4], torch.cat([O, O], 3)[..., 1:9])],
             (r"L \[B, H, N\]", {"L": L.half()}),
         ]
-        for why, change in cases:
-            given = good | change
-            with self.subTest(why), self.assertRaisesRegex(ValueError, why):
-                torch.ops.flash_steps.backward(*given.values(), None, None, False, None, None, *how)
+        call = torch.ops.flash_steps.backward
+        self.refused(lambda **change: call(*(good | change).values(), None, None, False, None, None, *how), cases)
 
     def test_interrupted(self):
         """Ctrl-C ends a pass of the simulator long before it is over, and the next call is right."""
@@ -650,9 +648,9 @@ class OnCPU(unittest.TestCase):
         cases += [("forward-mode gradient; instead .*MATH", torch.func.jvp, (attend, (q,), (q,)))]
         O = attend(q)
         cases += [("vmap; instead flatten", functools.partial(torch.autograd.grad, is_grads_batched=True), (O, q, O[None]))]
-        for why, call, args in cases + [("vmap; instead flatten", torch.vmap(call), (q[None],)) for call in mapped]:
-            with self.subTest(why), self.assertRaisesRegex(NotImplementedError, "flash_steps: attention has no " + why):
-                call(*args)
+        cases += [("vmap; instead flatten", torch.vmap(call), (q[None],)) for call in mapped]
+        cases = [("flash_steps: attention has no " + why, *rest, {}) for why, *rest in cases]
+        self.refused(lambda call, args: call(*args), cases, NotImplementedError)
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "torch finds no GPU")
@@ -704,7 +702,7 @@ class OnGPU(OnCPU):
                     q.copy_(self.tensors(shape, dtype=q.dtype, seed=seed)[0])
                 graph.replay()
                 torch.cuda.synchronize()
-                self.assertTrue(all(torch.equal(a, b) for a, b in zip(captured, both())))
+                self.same(captured, both())
 
     def graph_of(self, call):
         """The captured call, and what each replay writes."""
@@ -730,8 +728,7 @@ class OnGPU(OnCPU):
             lengths.copy_(torch.tensor(known)), pages.copy_(torch.tensor(table))
             others = [x.clone() for x in caches]
             graph.replay()
-            self.assertTrue(torch.equal(captured, call(others)))
-            self.assertTrue(all(torch.equal(a, b) for a, b in zip(caches, others)))
+            self.same([captured, *caches], [call(others), *others])
 
     def test_reduce_overhead(self):
         layer = torch.compile(lambda *qkv: flash_steps.attention(*qkv, causal=True).square(), mode="reduce-overhead", fullgraph=True)
