@@ -6,11 +6,34 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace flash::tensor_cores {
+
+/// Is the kernel's file `first`, such as forward/3_pipeline, or a later step of the same ladder? Files of more/ have no number, and stand alone.
+inline bool is_from(const Variant& v, std::string_view first) {
+  const auto place = [](std::string_view path) {
+    const std::size_t name = path.rfind('/') + 1;
+    const int number = std::atoi(path.data() + name);
+    return std::pair{path.substr(0, number > 0 ? name : path.find('.')), number};
+  };
+  const std::string_view file = v.file;
+  const auto [ladder, from] = place(first);
+  const auto [folder, number] = place(file.substr(file.find('/') + 1));
+  return folder == ladder && number >= from;
+}
+
+/// The last row of a table that holds for the kernel; null: none does.
+template <class Row, std::size_t count>
+const Row* row_of(const Row (&rows)[count], const Variant& v) {
+  const auto found = std::find_if(std::rbegin(rows), std::rend(rows), [&](const Row& row) { return is_from(v, row.first); });
+  return found == std::rend(rows) ? nullptr : &*found;
+}
 
 inline std::int64_t up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -67,7 +90,7 @@ inline bool Q_stays(const FullProblem& p, const TileChoice& choice) {
 
 /// What differs between the forward steps: how often a block meets at __syncthreads(), named barriers and mbarriers not counted, and how it loads.
 struct ForwardStep {
-  const char* names = "";               ///< with a space between them
+  const char* first = "";               ///< the row holds from this step on, until another row of its ladder does
   int per_pair = 0, per_tile_of_Q = 0;  ///< of a tile of Q and one of K that it visits; of any tile of Q
   int per_seeing = 0;                   ///< of a tile of Q that visits any
   bool may_keep_Q = false;              ///< one more for those if Q_stays()
@@ -76,14 +99,15 @@ struct ForwardStep {
   bool from_the_end = false;            ///< tiles of Q lie from the end on
 };
 constexpr ForwardStep forward_steps[] = {
-    {.names = "mma swizzle", .per_pair = 2, .per_seeing = -1},
-    {.names = "pipeline registers powers addresses", .per_pair = 1},
-    {.names = "fitted block_order key_order lazy_maximum", .per_pair = 1, .may_keep_Q = true},
+    {.first = "forward/1_mma", .per_pair = 2, .per_seeing = -1},
+    {.first = "forward/3_pipeline", .per_pair = 1},
+    {.first = "forward/7_fitted", .per_pair = 1, .may_keep_Q = true},
     // Per tile of Q: behind the initialisation of the mbarriers. From `specialized` on there is no other.
-    {.names = "tma wgmma", .per_pair = 1, .per_tile_of_Q = 1, .from_the_end = true},
-    {.names = "specialized overlap ping_pong lazy tall", .per_tile_of_Q = 1, .specialized = true, .from_the_end = true},
-    {.names = "scheduled", .per_tile_of_Q = 1, .specialized = true, .draws = true, .from_the_end = true},
-    {.names = "options_hopper", .per_tile_of_Q = 1, .specialized = true, .draws = true},
+    {.first = "hopper_forward/1_tma", .per_pair = 1, .per_tile_of_Q = 1, .from_the_end = true},
+    {.first = "hopper_forward/3_specialized", .per_tile_of_Q = 1, .specialized = true, .from_the_end = true},
+    {.first = "hopper_forward/7_scheduled", .per_tile_of_Q = 1, .specialized = true, .draws = true, .from_the_end = true},
+    {.first = "hopper_forward/more/ping_pong", .per_tile_of_Q = 1, .specialized = true, .from_the_end = true},
+    {.first = "hopper_forward/more/options", .per_tile_of_Q = 1, .specialized = true, .draws = true},
 };
 
 inline Visits visits_of(const ForwardStep& step, const FullProblem& p, const Tiles& tiles) {
@@ -177,7 +201,7 @@ inline std::int64_t subgroups_of(const Variant& v, const Problem& p) {
 
 /// What differs between the backward steps and kernels.
 struct BackwardStep {
-  const char* names = "";    ///< as above
+  const char* first = "";    ///< as above
   bool two_kernels = false;  ///< the second one is for dQ
   bool halved = false;       ///< two halves of a block share the pairs of products
   bool hopper = false;       ///< the TMA loads
@@ -188,16 +212,18 @@ struct BackwardStep {
   bool options = false;
 };
 constexpr BackwardStep backward_steps[] = {
-    {.names = "seven_products", .two_kernels = true},
-    {.names = "five_products"},
-    {.names = "halves staggered", .halved = true},
-    {.names = "options_backward bias_gradient", .options = true},
-    {.names = "warpgroups", .hopper = true},
-    {.names = "ring bulk lead early general", .hopper = true, .specialized = true},
-    {.names = "options_lead", .hopper = true, .specialized = true, .options = true},
-    {.names = "ordered", .hopper = true, .specialized = true, .ordered = true},
-    {.names = "divided", .hopper = true, .specialized = true, .ordered = true, .divided = true},
-    {.names = "relay", .relay = true},
+    {.first = "backward/1_seven_products", .two_kernels = true},
+    {.first = "backward/2_five_products"},
+    {.first = "backward/3_halves", .halved = true},
+    {.first = "backward/more/options", .options = true},
+    {.first = "backward/more/bias_gradient", .options = true},
+    {.first = "hopper_backward/1_warpgroups", .hopper = true},
+    {.first = "hopper_backward/2_ring", .hopper = true, .specialized = true},
+    {.first = "hopper_backward/more/general", .hopper = true, .specialized = true},
+    {.first = "hopper_backward/more/options", .hopper = true, .specialized = true, .options = true},
+    {.first = "hopper_backward/more/ordered", .hopper = true, .specialized = true, .ordered = true},
+    {.first = "hopper_backward/more/divided", .hopper = true, .specialized = true, .ordered = true, .divided = true},
+    {.first = "hopper_backward/more/relay", .relay = true},
 };
 
 /// (8.17)
@@ -294,29 +320,23 @@ inline TrafficByTensor predicted_bias_gradient(const BackwardStep& step, const F
   return moved;
 }
 
-inline bool is_among(const std::string& names, const std::string& name) {
-  return (" " + names + " ").find(" " + name + " ") != std::string::npos;
-}
-
 inline Prediction predicted(const Variant& v, const FullProblem& p, Pass pass, const TileChoice& choice,
                             const DeviceLimits& limits) {
   if (v.name == std::string_view("decode")) return predicted_decode(p, choice);
   if (v.name == std::string_view("decode_hopper")) return predicted_decode_hopper(p, choice);
   if (v.name == std::string_view("options")) return predicted_options(p, choice, limits);
-  for (const ForwardStep& step : forward_steps) {
-    if (!is_among(step.names, v.name)) continue;
-    return {step.specialized ? predicted_specialized(step, p, choice)
-                             : predicted_forward(p, visits_of(step, p, choice.tiles), choice),
+  if (const ForwardStep* const step = row_of(forward_steps, v)) {
+    return {step->specialized ? predicted_specialized(*step, p, choice)
+                              : predicted_forward(p, visits_of(*step, p, choice.tiles), choice),
             {},
-            forward_barriers(step, p, choice, limits),
+            forward_barriers(*step, p, choice, limits),
             {}};
   }
-  for (const BackwardStep& step : backward_steps) {
-    if (!is_among(step.names, v.name)) continue;
+  if (const BackwardStep* const step = row_of(backward_steps, v)) {
     if (pass == Pass::forward) return predicted_options(p, choice, limits);
-    if (v.name == std::string_view("bias_gradient")) return {predicted_bias_gradient(step, p, choice)};
-    return {step.options ? predicted_options_backward(step, p, choice)
-                         : predicted_backward(step, p, choice, subgroups_of(v, p))};
+    if (v.name == std::string_view("bias_gradient")) return {predicted_bias_gradient(*step, p, choice)};
+    return {step->options ? predicted_options_backward(*step, p, choice)
+                          : predicted_backward(*step, p, choice, subgroups_of(v, p))};
   }
   return {};
 }

@@ -24,10 +24,7 @@ using namespace tensor_test;
 FullProblem many_queries(int d = 64) { return causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 300, .Nk = 235, .d = d})); }
 
 /// Blocks that share a tile of keys: at width 256 steps 1 and 2 have no room for all columns of dK and dV, and compute scores twice.
-std::int64_t parts(const Variant& v, const FullProblem& p) {
-  const std::string name = v.name;
-  return name != "halves" && name != "staggered" && p.d > 128 ? 2 : 1;
-}
+std::int64_t parts(const Variant& v, const FullProblem& p) { return !is_from(v, "backward/3_halves") && p.d > 128 ? 2 : 1; }
 
 std::int64_t width_of(int d) { return d <= 128 ? (d + 31) / 32 * 32 : 256; }
 
@@ -146,7 +143,7 @@ TEST_CASE("cpu: no order of blocks changes a bit of a gradient, but of dQ summed
     const Simulated one_by_one({.os_threads = 1});
     runner.run();
     const Results<float> first = runner.results();
-    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 10); ++repeat) {
+    for (int repeat = 0; repeat < (grid::sanitized() ? 2 : 3); ++repeat) {
       const Simulated side_by_side({.os_threads = 2 + repeat % 3});
       runner.run();
       CHECK_MESSAGE(grid::repeats(v, checker, first, runner.results()), std::string(v.name) << ", repeat " << repeat);

@@ -33,11 +33,12 @@ TEST_CASE("cpu: right with a scale that is zero, negative, tiny or large") {
 }
 
 TEST_CASE("cpu: L within 1e-3, O rounded as its type rounds") {
-  for (const FullProblem& p : grid::counted({with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
-                                             grid::problem_of({.Nq = 70, .Nk = 512, .d = 64}),
-                                             causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 257, .Nk = 257, .d = 128})),
-                                             grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 257, .d = 256}),
-                                             with_bias(grid::problem_of({.Nq = 70, .Nk = 200, .d = 32}), BiasKind::matrix)})) {
+  for (const FullProblem& p :
+       grid::counted({with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 200, .d = 32}), BiasKind::alibi),
+                      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 512, .d = 64}),
+                      causal(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 257, .Nk = 257, .d = 128})),
+                      grid::problem_of({.H = 1, .Hkv = 1, .Nq = 40, .Nk = 257, .d = 256}),
+                      with_bias(grid::problem_of({.H = 1, .Hkv = 1, .Nq = 70, .Nk = 200, .d = 32}), BiasKind::matrix)})) {
     for (const Dtype dtype : {Dtype::fp16, Dtype::bf16}) {
       if (grid::sanitized() && dtype == Dtype::bf16) continue;
       FullProblem typed = p;

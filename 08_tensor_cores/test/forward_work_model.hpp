@@ -19,13 +19,13 @@ inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity(
 
 /// d, padded to a width that is compiled.
 inline int width_of(const Variant& v, const FullProblem& p) {
-  const bool wide = is_one_of(v, {"options_hopper"}) && p.bias == BiasKind::none;
+  const bool wide = has_options_on_hopper(v) && p.bias == BiasKind::none;
   if (p.d > 192 || (p.d > 128 && !wide)) return 256;
   if (splits_keys(v)) return p.d <= 64 ? 64 : 128;
   if (!is_for_hopper(v)) return (p.d + 31) / 32 * 32;
   if (p.d > 128) return p.d <= 160 ? 160 : 192;
   if (p.d > 96 || (p.d > 64 && p.bias != BiasKind::none)) return 128;
-  return p.d <= 64 ? 64 : p.d <= 80 && !is_one_of(v, {"options_hopper"}) ? 80 : 96;
+  return p.d <= 64 ? 64 : p.d <= 80 && !has_options_on_hopper(v) ? 80 : 96;
 }
 
 /// What a step does, of all batches and heads.
@@ -125,8 +125,9 @@ void add_work_of_tile(Work& work, const Variant& v, const FullProblem& p, const 
   for (int j = visible_tiles - 1; j >= 0; --j) {
     for (int warp = 0; warp < warps; ++warp) {
       const int first = row0 + warp * rows, group = row0 + warp / 4 * 64;
-      if (is_one_of(v, {"tall", "scheduled", "options_hopper"}) && j >= tiles_visible_to(group, group + 64)) continue;
-      if (is_one_of(v, {"options"}) && j >= tiles_visible_to(first, first + rows)) continue;
+      const bool by_warpgroup = is_from(v, "hopper_forward/6_tall") || has_options_on_hopper(v);
+      if (by_warpgroup && j >= tiles_visible_to(group, group + 64)) continue;
+      if (is_from(v, "forward/more/options") && j >= tiles_visible_to(first, first + rows)) continue;
       bool twice = false;
       if (is_lazy(v) || is_lazy_in_warps(v)) {
         std::vector<std::vector<double>> S(static_cast<std::size_t>(rows));
@@ -153,7 +154,7 @@ inline Work work_of(const Variant& v, const FullProblem& p, const Scores& scores
     for (int h = 0; h < p.H; ++h) {
       const auto score = [&](int i, int j) { return scores(b, h, i, j); };
       const int Br = choice.tiles.Br, missing = (Br - 1 - (p.Nq + Br - 1) % Br) / 64 * 64;  // of whole warpgroups
-      const bool from_the_end = is_for_hopper(v) && !is_one_of(v, {"options_hopper"});
+      const bool from_the_end = is_for_hopper(v) && !has_options_on_hopper(v);
       for (int row0 = from_the_end ? -missing : 0; row0 < p.Nq; row0 += Br) add_work_of_tile(work, v, p, score, row0, choice);
     }
   }

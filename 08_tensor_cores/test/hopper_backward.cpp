@@ -65,7 +65,7 @@ TEST_CASE("cpu: products, atomics, launches and bank conflicts of the backward s
         const std::int64_t visited = p.H * visits(p, choice.tiles).tiles, width = width_of(step, p.d);
         // Two warpgroups that share 64 queries have 64 columns of dQ each, d = 96 or not; relay takes 64 or 128 at a time. From `lead` on
         // one warpgroup has all columns.
-        const bool shares_dQ = step == "warpgroups" || step == "ring" || step == "bulk";
+        const bool shares_dQ = !v.in_more && !is_from(v, "hopper_backward/4_lead");
         const bool whole_panels = step == "relay" || (shares_dQ && Bc / 64 == 2 && Br == 64);
         const std::int64_t of_dQ = whole_panels ? (width + 63) / 64 * 64 : width;
         CHECK(got.tensor_core_products == static_cast<std::uint64_t>(visited * Br * Bc * (4 * width + of_dQ)));

@@ -1,6 +1,7 @@
 // What the tests of stage 08 share.
 #pragma once
 
+#include "08_tensor_cores/predicted.hpp"
 #include "common/grid/problems.hpp"
 #include "common/grid/support.hpp"
 #include "common/harness/runner.hpp"
@@ -8,7 +9,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -42,23 +42,25 @@ inline std::vector<Variant> forward_steps(const FullProblem& p) {
   return steps;
 }
 
-/// Is the step one of these?
-inline bool is_one_of(const Variant& v, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) { return v.name == std::string(name); });
-}
+using tensor_cores::is_from;
 
 /// Does the step look for a maximum only where there is a mask, or P would overflow, and visit keys from the last to the first?
-inline bool is_lazy(const Variant& v) { return is_one_of(v, {"lazy_maximum"}); }
+inline bool is_lazy(const Variant& v) { return is_from(v, "forward/10_lazy_maximum"); }
+inline bool has_options_on_hopper(const Variant& v) { return is_from(v, "hopper_forward/more/options"); }
 /// The same in a warpgroup, where more tiles take the maximum at once.
-inline bool is_lazy_in_warps(const Variant& v) { return is_one_of(v, {"lazy", "tall", "scheduled", "options_hopper"}); }
+inline bool is_lazy_in_warps(const Variant& v) { return is_from(v, "hopper_forward/5_lazy") || has_options_on_hopper(v); }
 /// Does it depend on the scores which tiles the step computes twice?
 inline bool may_repeat(const Variant& v) { return is_lazy(v) || is_lazy_in_warps(v); }
 
 /// Do blocks share the keys of a tile of rows?
-inline bool splits_keys(const Variant& v) { return is_one_of(v, {"decode", "decode_hopper"}); }
+inline bool splits_keys(const Variant& v) {
+  return is_from(v, "forward/more/decode") || is_from(v, "hopper_forward/more/decode");
+}
 
 /// Does a warp load that does not compute?
-inline bool is_specialized(const Variant& v) { return is_for_hopper(v) && !is_one_of(v, {"tma", "wgmma"}); }
+inline bool is_specialized(const Variant& v) {
+  return is_for_hopper(v) && (v.in_more || is_from(v, "hopper_forward/3_specialized"));
+}
 
 /// The tile sizes that a step has for a problem on the simulated GPU.
 inline std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pass) {

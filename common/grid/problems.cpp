@@ -135,7 +135,7 @@ std::vector<FullProblem> all_of(const std::string& options, std::initializer_lis
 
 std::vector<FullProblem> bias_gradients() {
   return affordable(
-      all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 100 --seq-k 170 --bias matrix --bias-gradient --head-dim ",
+      all_of("--batch 2 --heads 4 --kv-heads 2 --seq-q 70 --seq-k 100 --bias matrix --bias-gradient --head-dim ",
              {"59 --bias-per-head false", "40 --causal --dropout 0.4 --dropout-seed 3",
               "59 --causal --bias-per-batch --bias-per-head false", "40 --softcap 0.5 --window 20,5 --bias-per-batch"}));
 }
@@ -223,9 +223,9 @@ TEST_CASE("grid: ragged batches") {
       "--lengths ", {"17,0,35,1 --head-dim 40", "3:20,30:9,0:5,7:0,40 --kv-heads 1 --head-dim 40 --causal",
                      "0,33:20,0,40:45 --head-dim 40 --window 9,3 --bias alibi", "20,31,9 --head-dim 59 --causal --layout qkv",
                      "64,128,63,65,129 --layout bnhd", "1:300,300:1,64:65,65:64,0:0,31 --kv-heads 1 --head-dim 128 --causal",
-                     "150,7,200:90,90:200 --head-dim 96 --causal --window 64,-1 --softcap 3 --layout kv",
+                     "150,7,200:90,90:200 --heads 1 --head-dim 96 --causal --window 64,-1 --softcap 3 --layout kv",
                      "128:129,5,129:128 --kv-heads 1 --window 31,31 --softcap 0.5 --bias alibi --layout bnhd",
-                     "257 --head-dim 40 --causal"})));
+                     "257 --heads 1 --head-dim 40 --causal"})));
 }
 
 TEST_CASE("grid: every compiled tile size (long)") {
@@ -241,7 +241,7 @@ TEST_CASE("grid: every compiled tile size (long)") {
     problems.push_back(problem_of({.H = 1, .Hkv = 1, .Nq = 150, .Nk = 133, .d = d}));
     problems.back().causal = true;
   }
-  check_every_tile_on(affordable(problems));
+  check_every_tile_on(in_all_dtypes(affordable(problems)));
 }
 
 TEST_CASE(

@@ -70,8 +70,14 @@ Results<float> checked_run(const Variant& variant, const FullProblem& problem, c
 
 namespace {
 
-/// The problems, and each third of them in the other dtypes of the stage. What a dtype changes in a kernel is little, and the same
-/// everywhere.
+/// Wide heads in 64 KB of shared memory. Newer GPUs have tiles for every d, and a kernel that has none there fails.
+bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass pass) {
+  const DeviceLimits limits = device().limits();
+  return limits.sm < 80 && v.tiles != nullptr && v.tiles(problem, pass, limits).empty();
+}
+
+}  // namespace
+
 std::vector<FullProblem> in_all_dtypes(const std::vector<FullProblem>& problems) {
   std::vector<FullProblem> all = problems;
   for (const Dtype dtype : variants().front().dtypes) {
@@ -83,14 +89,6 @@ std::vector<FullProblem> in_all_dtypes(const std::vector<FullProblem>& problems)
   }
   return all;
 }
-
-/// Wide heads in 64 KB of shared memory. Newer GPUs have tiles for every d, and a kernel that has none there fails.
-bool has_no_tiles_on_turing(const Variant& v, const FullProblem& problem, Pass pass) {
-  const DeviceLimits limits = device().limits();
-  return limits.sm < 80 && v.tiles != nullptr && v.tiles(problem, pass, limits).empty();
-}
-
-}  // namespace
 
 bool has_many_variants() { return variants().size() > 8 && device().info().kind == Backend::cpu; }
 
@@ -129,7 +127,7 @@ void check_variants_on(const std::vector<FullProblem>& problems, bool by_thirds,
 }
 
 void check_every_tile_on(const std::vector<FullProblem>& problems) {
-  for (const FullProblem& problem : in_all_dtypes(problems)) {
+  for (const FullProblem& problem : problems) {
     for (const Variant& v : variants_for(problem)) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         if (v.tiles == nullptr || !has_own_pass(v, pass)) continue;

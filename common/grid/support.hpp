@@ -53,7 +53,11 @@ bool has_many_variants();
 void check_variants_on(const std::vector<FullProblem>&, bool by_thirds = false, InputKind = InputKind::normal,
                        bool predictable = true);
 
-/// Runs every compiled tile size of every variant on every problem, like check_variants_on().
+/// The problems, and each third of them in the other dtypes of the stage. What a dtype changes in a kernel is little, and the same
+/// everywhere.
+std::vector<FullProblem> in_all_dtypes(const std::vector<FullProblem>&);
+
+/// Runs every compiled tile size of every variant on every problem, like check_variants_on(), in the problem's dtype alone.
 void check_every_tile_on(const std::vector<FullProblem>&);
 
 /// Is `again` what a second run must give? The same to the last bit, except dQ where the variant sums it by atomics: that has to

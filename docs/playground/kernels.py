@@ -128,7 +128,8 @@ def registered(page, file, text, number, name=""):
     changed = f'copy.name = "{name}"; ' if name else ""
     if "compiled<" in source or "_kernel<96>" in text:
         changed += "copy.max_head_dim = 64; "
-    predicted = f"[](const flash::Variant&, auto... rest) {{ return flash::{page.stage[3:]}::predicted({variant}, rest...); }}"
+    named = f"auto usual = each; usual.name = {variant}.name; return flash::{page.stage[3:]}::predicted(usual, rest...);"
+    predicted = f"[](const flash::Variant& each, auto... rest) {{ {named} }}"
     return (
         f'#include "common/attention/registry.hpp"\n#include "{page.stage}/predicted.hpp"\n{source}'
         f"static const auto copied = [] {{ auto copy = {variant}; {changed}return copy; }}();\n"

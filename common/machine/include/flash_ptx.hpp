@@ -132,11 +132,6 @@ template <class T>
 T abs_(T x) {
   return x < T{} ? -x : x;
 }
-struct [[gnu::may_alias]] Float2 : float2 {
-  friend Float2 operator+(Float2 a, Float2 b) { return {a.x + b.x, a.y + b.y}; }
-  friend Float2 operator-(Float2 a, Float2 b) { return {a.x - b.x, a.y - b.y}; }
-  friend Float2 operator*(Float2 a, Float2 b) { return {a.x * b.x, a.y * b.y}; }
-};
 inline float sqrt_(float x) { return sqrtf(x); }
 inline float sin_(float x) { return sinf(x); }
 inline float cos_(float x) { return cosf(x); }
@@ -151,7 +146,6 @@ int clz(T x) {
          : sizeof(T) == 8 ? __builtin_clzll(x)
                           : __builtin_clz(static_cast<unsigned>(x));
 }
-inline unsigned round_tf32(float x) { return (__float_as_uint(x) + 0x1000u) & ~0x1FFFu; }
 template <class To, class From>
 To convert(From x, const char* rounding) {
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {

@@ -8,7 +8,6 @@ TYPES = {
     **{f"u{n}": INTEGERS[f"b{n}"] for n in (8, 16, 32, 64)},
     **{"s8": "signed char", "s16": "short", "s32": "int", "s64": "long long", "f32": "float", "f64": "double", "pred": "bool"},
     **{"f16": "::flash::__half", "bf16": "::flash::__nv_bfloat16", "f16x2": "::flash::__half2", "bf16x2": "::flash::__nv_bfloat162"},
-    "f32x2": "::flash::plain::Float2",
     **{"b128": "unsigned __int128"},
 }
 SPECIAL = re.compile(
@@ -159,8 +158,6 @@ def arithmetic(b, op, o):
         return b.set(o[0], f"({b.value(o[3], 'bool')} ? {b.value(o[1], kind)} : {b.value(o[2], kind)})")
     if name == "cvt":
         to = [TYPES[p] for p in parts[1:] if p in TYPES]
-        if "tf32" in parts:
-            return b.set(o[0], f"{P}round_tf32({b.value(o[1], 'float')})")
         if len(to) != 2:
             return None
         if to[0].endswith("2"):  # the first number goes to the upper half
