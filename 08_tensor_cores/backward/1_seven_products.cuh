@@ -13,7 +13,7 @@
 // dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
 // operand of (8.14) and (8.15). A warp owns the same rows of scores and of gradients, so that warps
 // exchange no data. Two tiles of Q and dO: one is in flight. The phases are those of 07; one loop
-// runs over the tiles of all heads (QueryLoop of parts/prepare.cuh).
+// runs over the tiles of all heads (QueryLoop of parts/before_and_after.cuh).
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //
@@ -29,12 +29,12 @@
 // sizes, more/ the kernel for biases, any scale and options, and the gradient of the bias. In
 // ../parts
 //   backward_tiles.cuh   first: the words of the steps, and who owns what
-//   prepare.cuh          the kernel that runs before: D, and L next to it
-//   weights.cuh, query_stats.cuh   P from scores and L; dS from P, dP and D
+//   before_and_after.cuh tiles of queries, L and D, dS; the kernel that runs before; from step 2
+//                        on, dQ_accum and the kernel after
+//   weights.cuh          P from scores and L
 //   accumulators.cuh, tile.cuh, addresses.cuh   as in ../forward
-//   launch_backward.cuh  last: workspaces, what a Variant says
-//   from step 2 on   add_to_dQ.cuh, and sum_of_dQ.cuh: the order of dQ_accum, the kernel after
-//   from step 3 on   halves.cuh: what the two halves of a block exchange
+//   launch.cuh           last: host code; workspaces, what a Variant says
+//   from step 2 on   add_to_dQ.cuh; from step 3 on   halves.cuh: what two halves exchange
 #pragma once
 
 #include "08_tensor_cores/backward/shapes.hpp"
@@ -122,6 +122,21 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
   dK.each([&](float& x, int) { x *= problem.scale; });
   write_rows(hbm.dV.head(b, kv_head), key0 + warp_row, dV, smem.V.below(warp_row), col0);
   write_rows(hbm.dK.head(b, kv_head), key0 + warp_row, dK, smem.K.below(warp_row), col0);
+}
+
+/// (8.11)  Scores, not transposed, become P = e^(scale S - L). Each lane applies the large-L rule
+/// to its own rows.
+template <class Scores>
+__device__ void recompute_P_of_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
+  const float scale_log2 = scale * LOG2_E;
+  bool subtract_first = false;
+#pragma unroll
+  for (int r = 0; r < Scores::ROWS; ++r) subtract_first = subtract_first || fabsf(L[r]) > LARGE_L;
+  if (subtract_first) {
+    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(scale, s, -L[r])); });
+  } else {
+    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
+  }
 }
 
 template <class T, class Shape>

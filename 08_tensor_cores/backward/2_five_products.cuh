@@ -12,7 +12,7 @@
 // not twice: five products instead of seven. The rows of dS K are queries, which no warp owns: dS
 // goes through shared memory, and all warps share the product (parts/add_to_dQ.cuh). dQ_accum sums
 // in fp32 and in accumulator order, in which the 32 lanes of a warp add to 512 adjacent bytes. A
-// final kernel scales it and converts it to 16-bit rows (parts/sum_of_dQ.cuh).
+// final kernel scales it and converts it to 16-bit rows (parts/before_and_after.cuh).
 //
 // Grid: Tc*B*Hkv*COLUMN_BLOCKS, where a block loops over all query heads that share its key/value
 //   head.

@@ -10,8 +10,8 @@
 //
 // New since step 2: S^T and dP^T share no operand, nor do dV and dK. Two halves of the warps
 // compute one product of each pair, as in chapter 07; all warps compute dQ.
-//   half 0:  S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,            dV += P^T dO
-//   half 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,            dK += dS^T Q
+//   half 0:  S^T = K Q^T,   P^T = e^(scale S^T - L) -> shared memory,     dV += P^T dO
+//   half 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,          dK += dS^T Q
 // A warp has one gradient instead of two, and hence room for twice the keys, so that an operand
 // serves two products. dS^T is the product with P^T as rounded for dV, which shared memory holds;
 // steps 1 and 2 multiply in fp32. But the halves wait for each other, at three barriers per tile.

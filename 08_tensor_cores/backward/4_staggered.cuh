@@ -10,8 +10,8 @@
 //
 // New since step 3: half 1 is one tile of queries behind half 0, so that neither waits for the
 // other within a tile.
-//   half 0, tile i:      S^T = K Q^T,   P^T = e^(S^T - L)  -> shared memory,        dV += P^T dO
-//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,        dK += dS^T Q
+//   half 0, tile i:      S^T = K Q^T,   P^T = e^(scale S^T - L) -> shared memory,  dV += P^T dO
+//   half 1, tile i - 1:  dP^T = V dO^T, dS^T = P^T o (dP^T - D) -> over P^T,       dK += dS^T Q
 //   all warps, tile i - 2:  dQ += dS K; half 1 does it first and half 0 last, so that not all wait
 // In each iteration half 1 uses the P^T that half 0 stored in the previous one: one barrier per
 // iteration orders everything, and while one half computes exponentials the other keeps the tensor
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
 
   // The tiles of Q with a query that sees a key of this tile, for every query head of the group.
   const QueryLoop<Shape::Br> queries(problem, kv_head, key0);
-  QueryTile at = queries.first(problem);  // its head h and its first query, query0
+  QueryTile at = queries.first(problem);  // half 0's: its head h and its first query, query0
   QueryTile oldest = at;                  // two iterations behind: it is added to dQ
   const auto add_oldest_to_dQ = [&](int tile) {
     if (tile >= 0)

@@ -47,7 +47,7 @@ struct ForwardShape {
   static constexpr int COL_FRAGMENTS = Width / 8;     // of 8 columns of O
   static constexpr int THREADS = Br / (16 * ROW_FRAGMENTS) * WARP;
   static constexpr int BLOCKS = 2;  // per SM (occupancy); they share its registers
-  static constexpr int PAD = Pad;   // elements at the end of each row of a tile
+  static constexpr int PAD = Pad;   // elements at the end of each row of a tile; 0 in a test
   // Q, K, V and P.
   static constexpr int SHARED_ELEMENTS = (Width + Pad) * (Br + 2 * Bc) + (Bc + Pad) * Br;
   static constexpr int MIN_SM = min_sm(2 * SHARED_ELEMENTS, ROW_FRAGMENTS == 2 && Width >= 64);

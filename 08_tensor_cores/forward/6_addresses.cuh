@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     return write_empty<Shape>(O_all.head(b, h), L_all.head_vector(b, h), query0);
 
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, 0), copy_V(V, 0);
-  const auto load_tile = [&](int j) {
+  const auto load_tile = [&](int j) {  // each copier knows its next tile; j: the stage
     copy_K.load_async(K_smem(j % 2), Shape::Bc);
     copy_V.load_async(V_smem(j % 2), Shape::Bc);
   };

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
 
   const int last_key0 = (visible_tiles - 1) * Shape::Bc;  // of the last tile
   Copier<T, Shape::Width, Shape::Bc, Shape::THREADS> copy_K(K, last_key0), copy_V(V, last_key0);
-  const auto load_tile = [&](int j) {
+  const auto load_tile = [&](int j) {  // each copier knows its next tile; j: the stage
     copy_K.load_async(K_smem(j % 2), -Shape::Bc);
     copy_V.load_async(V_smem(j % 2), -Shape::Bc);
   };

@@ -29,17 +29,15 @@
 // the fastest. shapes.hpp has their tile sizes. more/ has step 4 for any bias and scale (general),
 // for windows, softcaps and sequences (options), and by turns (ordered), of which divided makes
 // more blocks; relay is for wide heads. In ../parts
-//   panels_backward.cuh   first: a block's KeyWork, shared memory and loads; P
-//   produce.cuh           from step 2 on: the producer; add_dQ.cuh: from 3 on, the adder
-//   share_of_dQ.cuh       steps 1 to 3: dQ by all warpgroups; whole_dQ.cuh: from 4 on, by one
-//   panels.cuh            tiles, products, rings, as in ../hopper_forward
-//   query_stats.cuh       L and D of a tile, dS
-//   prepare.cuh, sum_of_dQ.cuh   the kernels before and after; tiles of queries, dQ_accum
-//   launch_hopper_backward.cuh   last: which kernel is the fastest where
+//   panels_backward.cuh    first: a block's KeyWork, shared memory and loads; P; from step 2 on,
+//                          the producer; last, which kernel is the fastest where
+//   dQ_of_warpgroups.cuh   dQ by all warpgroups, from step 4 on by one; from 3 on, the adder
+//   before_and_after.cuh   tiles of queries, L and D, dS; dQ_accum; the kernels before and after
+//   panels.cuh             tiles, products, rings, as in ../hopper_forward
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
-#include "08_tensor_cores/parts/share_of_dQ.cuh"
+#include "08_tensor_cores/parts/dQ_of_warpgroups.cuh"
 
 namespace flash::tensor_cores::hopper_backward_1 {
 namespace {

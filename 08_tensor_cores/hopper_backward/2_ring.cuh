@@ -10,7 +10,7 @@
 //
 // New since step 1, with the same tiles and order of products:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
-//   into rings (parts/produce.cuh). It waits for "empty", the consumers wait for "full" (Hopper
+//   into rings (produce()). It waits for "empty", the consumers wait for "full" (Hopper
 //   forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that
 //   each thread gets at launch.
@@ -22,8 +22,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
-#include "08_tensor_cores/parts/produce.cuh"
-#include "08_tensor_cores/parts/share_of_dQ.cuh"
+#include "08_tensor_cores/parts/dQ_of_warpgroups.cuh"
 
 namespace flash::tensor_cores::hopper_backward_2 {
 namespace {

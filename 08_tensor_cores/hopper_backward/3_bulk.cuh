@@ -20,9 +20,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
-#include "08_tensor_cores/parts/add_dQ.cuh"
-#include "08_tensor_cores/parts/produce.cuh"
-#include "08_tensor_cores/parts/share_of_dQ.cuh"
+#include "08_tensor_cores/parts/dQ_of_warpgroups.cuh"
 
 namespace flash::tensor_cores::hopper_backward_3 {
 namespace {

@@ -31,9 +31,7 @@
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/shapes.hpp"
-#include "08_tensor_cores/parts/add_dQ.cuh"
-#include "08_tensor_cores/parts/produce.cuh"
-#include "08_tensor_cores/parts/whole_dQ.cuh"
+#include "08_tensor_cores/parts/dQ_of_warpgroups.cuh"
 
 namespace flash::tensor_cores::hopper_backward_4 {
 namespace {

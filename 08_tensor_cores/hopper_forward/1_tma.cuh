@@ -32,7 +32,7 @@
 //   panels_forward.cuh   a block's Work, the epilogue by TMA, what later steps add
 //   accumulators.cuh, softmax.cuh, mask.cuh, epilogue.cuh   as in ../forward
 //   lazy_softmax.cuh     from step 5 on
-//   launch_hopper.cuh    last: which devices take a step
+//   launch.cuh           last: host code; which devices take a step
 // common/machine/hopper.cuh and wgmma.cuh have the instructions.
 #pragma once
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "08_tensor_cores/parts/backward_tiles.cuh"
-#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -29,7 +28,7 @@ struct WarpGrid {
 };
 
 /// (8.16)  The warp's share of dQ = dS K, in the block's columns from col0 on, added to dQ_accum,
-/// whose order is in sum_of_dQ.cuh. row0: the first query of the tile there. thread: the thread of
+/// whose order is in before_and_after.cuh. row0: the first query of the tile there. thread: the thread of
 /// the block that asks for its share.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, const Tile<T, Shape::Br>& dSt,

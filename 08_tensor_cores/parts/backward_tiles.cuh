@@ -3,10 +3,10 @@
 //   Accumulators       a warp's rows of a matrix, in registers; add_product()      accumulators.cuh
 //   Tile               a matrix in shared memory, and its operands: left(row),     tile.cuh
 //                      right(col), transposed(), left_transposed(col)
-//   BackwardTensors    what the host passes, with L and D of all queries           prepare.cuh
+//   BackwardTensors    what the host passes, with L and D of all queries           before_and_after.cuh
 //   SharedTiles        K, V, and what comes and goes with each tile of queries     below
 //   recompute_P()      scores become P, (8.11)                                     weights.cuh
-//   softmax_backward() dP becomes dS, (8.13)                                       query_stats.cuh
+//   softmax_backward() dP becomes dS, (8.13)                                       before_and_after.cuh
 //
 // Who owns what. A block has a tile of keys, whose rows it divides among its warps, and loops over
 // tiles of queries, whose rows are columns here:
@@ -23,7 +23,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/addresses.cuh"
-#include "08_tensor_cores/parts/prepare.cuh"
+#include "08_tensor_cores/parts/before_and_after.cuh"
 #include "08_tensor_cores/parts/weights.cuh"
 
 namespace flash::tensor_cores {

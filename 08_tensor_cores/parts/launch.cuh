@@ -7,6 +7,7 @@
 #include "common/parts/kernel.cuh"
 
 #include <algorithm>
+#include <limits>
 
 namespace flash::tensor_cores {
 namespace {
@@ -33,6 +34,13 @@ struct BlockOrder {
 constexpr int COMPILED_SM = __CUDA_ARCH__ / 10;
 #else
 constexpr int COMPILED_SM = 90;
+#endif
+
+/// wgmma exists on sm_90a only.
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr bool COMPILED_WITH_WGMMA = false;
+#else
+constexpr bool COMPILED_WITH_WGMMA = true;
 #endif
 
 /// The oldest architecture for which a kernel is compiled. A block has at most 64 KB of shared
@@ -97,6 +105,15 @@ inline std::string refuse_on(const Problem& p, const DeviceLimits& limits) {
          "; fp16 runs on it";
 }
 
+/// All steps for Hopper have it.
+inline std::string refuse_unless_sm90(const Problem&, const DeviceLimits& limits) {
+  if (limits.sm != 90)
+    return "it uses wgmma, which only compute capability 9.0 has" + here_it_is(limits);
+  return limits.wgmma ? ""
+                      : "it uses wgmma, and this program was compiled without: "
+                        "CMAKE_CUDA_ARCHITECTURES has to be 90a";
+}
+
 /// A step of the ladder, for the plain problem alone.
 template <const auto& shapes>
 Variant plain_step(const char* name, const char* idea) {
@@ -110,6 +127,63 @@ Variant plain_step(const char* name, const char* idea) {
           .row_multiple = 8,  // 16 bytes
           .takes = plain_problem,
           .refuse_on = refuse_on};
+}
+
+// ---- Backward: workspaces, refusals, and the Variant of a step ----------------------------------
+
+/// Every Br divides it: L, D and the sum of dQ have whole tiles of rows.
+constexpr int ROW_BLOCK = 128;
+
+/// The number of queries, rounded up to whole tiles of any size.
+inline int padded_queries(const Problem& p) {
+  return static_cast<int>(blocks_for(p.Nq, ROW_BLOCK)) * ROW_BLOCK;
+}
+
+/// Columns of the sum of dQ: d, rounded up to a compiled width.
+inline std::int64_t width_of_sum(const Problem& p) {
+  return p.d <= 128 ? (p.d + 31) / 32 * 32 : 256;
+}
+
+/// "" or why the grids cannot hold a problem: a block has 8 rows or more (prepare_kernel). Or why a
+/// head's sum of dQ, of `width` columns in HBM, is too large for offsets that are ints.
+inline std::string refuse_backward_with_sum(const Problem& p, std::int64_t width) {
+  const std::string forward_refusal = refuse_forward(p);
+  if (!forward_refusal.empty()) return forward_refusal;
+  const std::int64_t most =
+      std::numeric_limits<int>::max() / std::max<std::int64_t>(1, width) / ROW_BLOCK * ROW_BLOCK;
+  if (p.Nq > most) {
+    return std::to_string(p.Nq) + " queries; allowed with --head-dim " + std::to_string(p.d) +
+           ": 1 to " + std::to_string(most) + ", as offsets into a head's sum of dQ have 32 bits";
+  }
+  return refuse_row_of_blocks(std::int64_t{p.B} * p.H, std::max(padded_queries(p), p.Nk), 8);
+}
+
+/// L and D, and a sum of dQ with so many columns.
+inline std::vector<WorkspaceSpec> workspace_with_sum(const Problem& p, Pass pass,
+                                                     std::int64_t width) {
+  if (pass == Pass::forward) return {};
+  std::vector<WorkspaceSpec> list{{"LD", {p.B, p.H, 2, padded_queries(p)}}};
+  if (width > 0) list.push_back({"dQ_accum", {p.B, p.H, 1, padded_queries(p) * width}});
+  return list;
+}
+inline std::vector<WorkspaceSpec> summing_workspace(const Problem& p, Pass pass) {
+  return workspace_with_sum(p, pass, width_of_sum(p));
+}
+
+/// A step of the ladder, for the plain problem alone.
+template <const auto& shapes, bool SumsInHbm>
+Variant plain_backward_step(const char* name, const char* idea) {
+  Variant step = plain_step<shapes>(name, idea);
+  step.forward = nullptr;  // add_stage() knows it
+  step.backward = start_one_of<shapes>;
+  step.workspace = [](const Problem& p, Pass pass) {
+    return workspace_with_sum(p, pass, SumsInHbm ? width_of_sum(p) : 0);
+  };
+  step.refuse = [](const Problem& p) {
+    return refuse_backward_with_sum(p, SumsInHbm ? width_of_sum(p) : 0);
+  };
+  step.atomic_dQ = SumsInHbm;
+  return step;
 }
 
 }  // namespace

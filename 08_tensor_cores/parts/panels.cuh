@@ -5,6 +5,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/accumulators.cuh"
+#include "common/machine/hopper.cuh"
 #include "common/machine/wgmma.cuh"
 
 namespace flash::tensor_cores {

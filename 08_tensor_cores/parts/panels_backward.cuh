@@ -1,10 +1,10 @@
-// 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P.
+// 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P;
+// the producer; which kernel the host chooses.
 #pragma once
 
-#include "08_tensor_cores/parts/launch_hopper_backward.cuh"
+#include "08_tensor_cores/parts/before_and_after.cuh"
+#include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
-#include "08_tensor_cores/parts/query_stats.cuh"
-#include "08_tensor_cores/parts/sum_of_dQ.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -160,6 +160,65 @@ __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/t
   St.each_at([&](float& s, int, int query) {
     s = exp2_approx(fmaf(scale_log2, s, -stats.L_log2(query)));
   });
+}
+
+// ---- From step 2, `ring`, on -------------------------------------------------------------------
+
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with the first. The
+/// first `requested` tiles are on their way already.
+template <class T, class Shape, class Work>
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {
+  PipelineState<Shape::STAGES> ring;
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations;
+       ++iteration, at = work.after(problem, at), ring.next()) {
+    if (iteration < requested) continue;
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[ring.stage()], ring.parity());
+    shared.load_tiles(ring.stage(), maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(ring.stage(), L_and_D, work.b, at);
+  }
+}
+
+// ---- The host: which kernel is the fastest where -----------------------------------------------
+
+/// "" or why no kernel is compiled for the problem.
+inline std::string refuse_wide_heads(const Problem& p) {
+  if (p.d <= 128) return refuse_backward_with_sum(p, width_of_sum(p));
+  return "--head-dim is " + std::to_string(p.d) + "; allowed: 1 to 128; --variant relay takes 256";
+}
+
+/// Whether the steps of the ladder take it: no bias and a scale above 0.
+inline bool is_of_ladder(const FullProblem& p) {
+  return (features_of(p) & ~plain_problem) == Features::none;
+}
+
+enum class BackwardKernel { early, general, options_lead, ordered, relay };
+
+/// The fastest kernel for Hopper, as measured (H200), but where blocks are few: more/divided.cuh.
+inline BackwardKernel fastest_kernel(const FullProblem& p) {
+  if (p.d > 128) return BackwardKernel::relay;
+  if (!p.is_general()) return BackwardKernel::options_lead;
+  // Under a mask the blocks of a large group drift apart, and L2 loses its heads. Turns prevent it.
+  if (p.d > 64 && p.causal && p.group_size() > 6 && p.Nq <= 4096) return BackwardKernel::ordered;
+  return is_of_ladder(p) ? BackwardKernel::early : BackwardKernel::general;
+}
+/// As a function for a Variant.
+template <BackwardKernel kernel>
+bool is_fastest(const FullProblem& p, Pass pass) {
+  return pass == Pass::backward && fastest_kernel(p) == kernel;
+}
+
+/// A step of the ladder.
+template <const auto& shapes>
+Variant hopper_backward_step(const char* name, const char* idea,
+                             bool (*fastest)(const FullProblem&, Pass) = nullptr) {
+  Variant step = plain_backward_step<shapes, /*SumsInHbm=*/true>(name, idea);
+  step.refuse = refuse_wide_heads;
+  step.refuse_on = refuse_unless_sm90;
+  step.fastest = fastest;
+  return step;
 }
 
 }  // namespace

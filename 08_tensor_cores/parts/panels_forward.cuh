@@ -3,7 +3,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/epilogue.cuh"
-#include "08_tensor_cores/parts/launch_hopper.cuh"
+#include "08_tensor_cores/parts/launch.cuh"
 #include "08_tensor_cores/parts/mask.cuh"
 #include "08_tensor_cores/parts/panels.cuh"
 #include "08_tensor_cores/parts/softmax.cuh"

@@ -2,7 +2,7 @@
 // from scores and L. Its exponents subtract log2(e) L, unless L is large.
 #pragma once
 
-#include "08_tensor_cores/parts/query_stats.cuh"
+#include "08_tensor_cores/parts/before_and_after.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -38,21 +38,6 @@ __device__ void recompute_P(Scores& St, const QueryStats<>& stats, float scale,
     St.each_at([&](float& s, int, int query) {
       s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * stats.L(query)));
     });
-  }
-}
-
-/// (8.11)  Scores, not transposed, become P = e^(scale S - L). Each lane applies the large-L rule
-/// to its own rows.
-template <class Scores>
-__device__ void recompute_P_of_rows(Scores& S, const Rows<Scores::ROWS>& L, float scale) {
-  const float scale_log2 = scale * LOG2_E;
-  bool subtract_first = false;
-#pragma unroll
-  for (int r = 0; r < Scores::ROWS; ++r) subtract_first = subtract_first || fabsf(L[r]) > LARGE_L;
-  if (subtract_first) {
-    S.each([&](float& s, int r) { s = exp2_approx(LOG2_E * fmaf(scale, s, -L[r])); });
-  } else {
-    S.each([&](float& s, int r) { s = exp2_approx(fmaf(scale_log2, s, -LOG2_E * L[r])); });
   }
 }
 

@@ -22,7 +22,7 @@
 //   ragged batch with padding for each sequence.
 #pragma once
 
-#include "08_tensor_cores/backward/more/options_parts.cuh"
+#include "08_tensor_cores/backward/more/options_before_and_after.cuh"
 #include "08_tensor_cores/backward/shapes.hpp"
 #include "08_tensor_cores/forward/more/drop.cuh"
 #include "08_tensor_cores/parts/add_to_dQ.cuh"
@@ -60,6 +60,33 @@ __device__ void load_queries_of(const Rule& rule, const SharedTiles<T, Shape>& s
                                         at.query0);
   load_async<Shape::Br>(smem.stats(stage), hbm.L_and_D.head(b, at.h), row_of(rule, at.query0));
 }
+
+/// The slopes of the softcap, in 16 bits, in the rows of dS that the warp owns.
+template <class T, class Shape>
+struct Slopes {
+  Tile<T, Shape::Br> rows;
+
+  template <class Scores>
+  __device__ void store(const Scores& slopes) const {
+    tensor_cores::store(rows, slopes);
+  }
+  /// (9.2)  dS times the slopes, where store() has put them.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dS) const {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int r = 0; r < Scores::ROWS; ++r) {
+#pragma unroll
+      for (int n = 0; n < Scores::WIDTH / 8; ++n) {
+        const unsigned both =
+            rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
+        const float2 pair = unpack<T>(both);
+        dS.elements[r / 2][n][2 * (r % 2)] *= pair.x;
+        dS.elements[r / 2][n][2 * (r % 2) + 1] *= pair.y;
+      }
+    }
+  }
+};
 
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)

@@ -11,7 +11,7 @@
 // visited tile.  Workspace: L and D; dQ_accum.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
+#include "08_tensor_cores/hopper_backward/more/lead_kernel.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_general {
 namespace {

@@ -3,15 +3,16 @@
 //   P^T = e^(scale K_j Q_i^T, capped, - L_i), masked                                     (8.11)
 //   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
-// New since step 4, `lead`, in the order of lead_by_rule.cuh (read lead_parts.cuh before it):
-// - In a ragged batch each sequence has its own padded rows of dQ_accum (row_of).
-// - With a window perhaps no query sees the block's keys: nothing is loaded, and dK = dV = 0.
+// New since step 4, `lead`. In lead_loop.cuh:
 // - OptionsRule caps and masks the scores. The slope of the cap waits in 16 bits where the warp
 //   will store dS^T, and multiplies dS^T before that.
-// - dK and dV go to rows of the sequence alone.
+// - With a window perhaps no query sees the block's keys: nothing is loaded, and dK = dV = 0.
+// In lead_kernel.cuh:
 // - A block looks up its sequence, and the last query of its keys' windows as well as the first.
 // - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
 //   scores are masked and nothing is stored (produce_sequence).
+// - In L, D and dQ_accum each sequence has its own padded rows (row_of). dK and dV go to rows of
+//   the sequence alone.
 //
 // It costs what general.cuh costs, without the bias; a softcap also a tanh per score, and a store
 // and a load of its slope.
@@ -21,7 +22,7 @@
 // Workspace: L and D; dQ_accum; in a ragged batch with padding for each sequence.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
+#include "08_tensor_cores/hopper_backward/more/lead_kernel.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_options {
 namespace {

@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper backward, deterministic dQ, by blocks that take turns.
 //
 // New since step 4, `lead`, where blocks add to dQ in any order, and rounding differs from run to
-// run: blocks take turns. Read lead_parts.cuh, lead_by_rule.cuh and turns.cuh before this file.
+// run: blocks take turns. Read lead_loop.cuh and turns.cuh before this file.
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that
 //   its addition is complete. Only adders wait, as long as dQ's ring has room. Completion takes
 //   longer than the read by the TMA, so two adders alternate.

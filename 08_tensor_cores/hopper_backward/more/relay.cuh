@@ -12,14 +12,14 @@
 //   dV, not in fp32 as in step 2.
 // - No barrier in the loop: a warpgroup waits for what it needs, and can be two tiles ahead of the
 //   next one. While the dV warpgroup computes exponentials the other two multiply.
-// - The rule by which products become P is a parameter (general_parts.cuh), so that plain problems
+// - The rule by which products become P is a parameter (P_by_rule.cuh), so that plain problems
 //   go without a bias in the loop.
 //
 // Grid, HBM: as step 1. Block: four warpgroups, one per Role.  Workspace: L and D; dQ_accum.
 // Shapes: all; d is padded with zeros to 160, 192 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/relay_parts.cuh"
+#include "08_tensor_cores/hopper_backward/more/relay_shape.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {

@@ -1,8 +1,12 @@
-// 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why, and of divided.cuh:
-// lead_by_rule.cuh with blocks that take turns at a tile of dQ. Both say where dK and dV go.
+// 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why and what it costs,
+// and of divided.cuh: the loop of lead_loop.cuh, in blocks that take turns at a tile of dQ.
+//
+// New since step 4, `lead`, in this order: two adders, and at Width 128 two makers; the order of
+// the tiles of queries; the turn that an adder waits for and passes on; the ticket of a block; and
+// as parameters the rule of the scores, and where dK and dV go.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_by_rule.cuh"
+#include "08_tensor_cores/hopper_backward/more/lead_loop.cuh"
 
 namespace flash::tensor_cores {
 namespace {

@@ -17,7 +17,7 @@
 // 64, 128 or 256. Needs sm_90a.
 #pragma once
 
-#include "08_tensor_cores/hopper_forward/more/options_parts.cuh"
+#include "08_tensor_cores/hopper_forward/more/work_by_rule.cuh"
 
 namespace flash::tensor_cores::hopper_forward_more_options {
 namespace {

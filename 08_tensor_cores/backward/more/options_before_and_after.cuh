@@ -1,10 +1,9 @@
-// 08 Tensor cores, backward: what options.cuh is made of: the tiles of queries in a window, the
-// slopes of a softcap, and prepare() and convert() of a ragged batch. In L_and_D and dQ_accum each
-// of its sequences is padded by itself, and begins at a multiple of ROW_BLOCK.
+// 08 Tensor cores, backward, options.cuh and that of ../../hopper_backward: parts/before_and_after.cuh
+// with the tiles of queries in a window, and prepare() and convert() of a ragged batch. In L_and_D
+// and dQ_accum each of its sequences is padded by itself, and begins at a multiple of ROW_BLOCK.
 #pragma once
 
-#include "08_tensor_cores/parts/sum_of_dQ.cuh"
-#include "08_tensor_cores/parts/tile.cuh"
+#include "08_tensor_cores/parts/before_and_after.cuh"
 #include "common/parts/ragged.cuh"
 
 namespace flash::tensor_cores {
@@ -50,33 +49,6 @@ struct TilesInWindow {
   __device__ QueryTile after(const Problem&, QueryTile at) const {
     return at.query0 + Shape::Br < end_query ? QueryTile{at.h, at.query0 + Shape::Br}
                                              : QueryTile{at.h + 1, first_query};
-  }
-};
-
-/// The slopes of the softcap, in 16 bits, in the rows of dS that the warp owns.
-template <class T, class Shape>
-struct Slopes {
-  Tile<T, Shape::Br> rows;
-
-  template <class Scores>
-  __device__ void store(const Scores& slopes) const {
-    tensor_cores::store(rows, slopes);
-  }
-  /// (9.2)  dS times the slopes, where store() has put them.
-  template <class Scores>
-  __device__ void multiply_into(Scores& dS) const {
-    const int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int r = 0; r < Scores::ROWS; ++r) {
-#pragma unroll
-      for (int n = 0; n < Scores::WIDTH / 8; ++n) {
-        const unsigned both =
-            rows.template as<unsigned>(8 * r + lane / 4, 8 * n + fragment::c_col(lane, 0));
-        const float2 pair = unpack<T>(both);
-        dS.elements[r / 2][n][2 * (r % 2)] *= pair.x;
-        dS.elements[r / 2][n][2 * (r % 2) + 1] *= pair.y;
-      }
-    }
   }
 };
 

@@ -1,5 +1,6 @@
-// 08 Tensor cores, Hopper backward, all of more/: the rule by which products become P, with any
-// bias and scale, which is a parameter of these kernels; and their Variant.
+// 08 Tensor cores, Hopper backward, all of more/: products become P by a rule, which is a parameter
+// of these kernels: PlainRule for what the ladder takes, in the ladder's shorter loop, with L times
+// log2(e); ScoreRule and OptionsRule for the rest. And their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"

@@ -1,22 +1,81 @@
-// 08 Tensor cores, Hopper backward: the kernel of general.cuh and options.cuh, which say what they
-// take and what it costs, and the loop of turns.cuh.
+// 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh and
+// divided.cuh, which say what they take and what it costs.
 //
-// New since step 4, `lead`: three parameters, so that a problem pays for its own needs alone.
-// - Rule: how products become scores, P and dS. PlainRule as in step 4, others in general.cuh and
-//   options.cuh.
-// - Shape (lead_parts.cuh): one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and
-//   buffers of dQ. turns.cuh needs both.
-// - Out: where dK and dV go. InTensors as in step 4, others in ordered.cuh and divided.cuh.
-// For the same bits in each run the host launches backward_kernel `launches` times, each time for
-// every launches-th tile of keys, so that in one launch a row of dQ gets one addition.
+// New since step 4, `lead`, next to which to read consume(): three parameters, so that a problem
+// pays for its own needs alone.
+// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With OptionsRule also how
+//   a softcap's slopes change dS^T: they wait in 16 bits where the warp will store it.
+// - Shape: one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and buffers of dQ.
+// - Out: where dK and dV go: InTensors (lead_kernel.cuh) as in step 4, WholeGroup (ordered.cuh), or
+//   PartialGradients (divided.cuh).
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_parts.cuh"
-#include "08_tensor_cores/parts/share_of_dQ.cuh"
-#include "08_tensor_cores/parts/whole_dQ.cuh"
+#include "08_tensor_cores/hopper_backward/more/P_by_rule.cuh"
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
+#include "08_tensor_cores/parts/dQ_of_warpgroups.cuh"
 
 namespace flash::tensor_cores {
 namespace {
+
+/// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+/// DQStages: buffers of dQ, each with an adder. Makers: warpgroups that multiply dQ.
+template <int Width_, int Br_, int Bc_, int DQStages = 1, int Makers = 1>
+struct LeadShape {
+  static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
+  static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
+  // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
+  static constexpr int STAGES = 2, DS_STAGES = 2, DQ_STAGES = DQStages, MAKERS = Makers;
+  static constexpr int CONSUMERS = Bc / WARPGROUP_ROWS, CONSUMER_THREADS = CONSUMERS * WARPGROUP,
+                       THREADS = CONSUMER_THREADS + WARPGROUP;
+  // Registers per thread: 24 + 256 + 224, since the maker holds P^T, dS^T and dQ together; two
+  // makers 24 + 240 + 240: as many as 3 * 168 at launch. With one consumer all may have 255.
+  static constexpr bool MOVES_REGISTERS = CONSUMERS > 1;
+  static constexpr int PRODUCER_REGISTERS = 24, MAKER_REGISTERS = MAKERS == 1 ? 256 : 240,
+                       RUNNER_REGISTERS = 480 - MAKER_REGISTERS;
+  template <class T>
+  struct Shared : BackwardShared<T, Width, Br, Bc, STAGES, DS_STAGES> {
+    alignas(128) float dQ[DQ_STAGES][Br * Width];  // in the layout of dQ_accum
+    Mbarrier full_dSt[DS_STAGES], full_dQ[DQ_STAGES], empty_dQ[DQ_STAGES];
+  };
+  static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
+  static constexpr int MIN_SM = 90;
+
+  static_assert(Bc % WARPGROUP_ROWS == 0 && CONSUMERS <= 2 && Br % WARPGROUP_ROWS == 0 &&
+                    Width % 16 == 0,
+                "whole products");
+  static_assert(!MOVES_REGISTERS ||
+                registers_suffice(THREADS,
+                                  PRODUCER_REGISTERS + MAKER_REGISTERS + RUNNER_REGISTERS));
+  static_assert(ROW_BLOCK % Br == 0, "tiles of queries fill the padded L, D and dQ_accum");
+  static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
+};
+
+/// The slopes of the softcap, in 16 bits, where the warp will store its rows of dS^T.
+template <class Operand>
+struct SlopesInPanels {
+  using T = typename Operand::T;
+  Operand rows;
+
+  template <class Scores>
+  __device__ void store(const Scores& slopes) const {
+    store_operand(rows, InRegisters<T, 1, Scores::WIDTH / 16>(slopes));
+    // Read after write: a lane reads what other lanes have stored.
+    __syncwarp();
+  }
+  /// (9.2)  dS^T times the slopes.
+  template <class Scores>
+  __device__ void multiply_into(Scores& dSt) const {
+#pragma unroll
+    for (int k = 0; k < Scores::WIDTH / 16; ++k) {
+      unsigned block[4];
+      rows.load(block, 0, k);
+      multiply_block<T>(dSt, 0, k, {block[0], block[1], block[2], block[3]});
+    }
+  }
+};
+
+template <class Operand>
+SlopesInPanels(Operand) -> SlopesInPanels<Operand>;  // clang 14 does not deduce it from aggregates
 
 /// dQ of a tile of queries, in one maker, or in two that share it.
 template <class Shape>
@@ -112,84 +171,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
   dK.each([&](float& x, int) { x *= problem.scale; });
   const auto staging = shared.V.below(opaque(threadIdx.x) / WARP * 16);
   out.write(rule, hbm, work, staging, dK, dV);
-}
-
-/// Where `general` and `options_lead` leave dK and dV: in their tensors, whose head is looked up
-/// again, as no register keeps it.
-struct InTensors {
-  int heads_at_once;
-
-  template <class Rule, class T, class Work, class Staging, class Gradient>
-  __device__ void write(const Rule& rule, const BackwardTensors<T>& hbm, const Work& work,
-                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
-    const int head = order_of_block(rule.problem, heads_at_once).head,
-              row0 = work.key0 + staging.row0;
-    write_rows(keys_of(rule, hbm.dV).head(head), row0, dV, staging);
-    write_rows(keys_of(rule, hbm.dK).head(head), row0, dK, staging);
-  }
-};
-
-template <class T, class Shape, class Rule>
-__global__ void __launch_bounds__(Shape::THREADS, 1)
-    backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
-                    Tensor<float> dQ_accum, int heads_at_once, int launch_index, int launches) {
-  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
-  auto& shared = shared_of_block<T, Shape>();
-  const auto work = work_of_block<Shape>(rule, heads_at_once);
-  if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's
-  if (threadIdx.x == 0) {
-    // Before initialize(), whose fence publishes these mbarriers too.
-    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
-    init_for_warps(shared.full_dQ[0], 4);
-    mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
-    shared.initialize();
-  }
-  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
-  // block-wide barriers.
-  __syncthreads();
-
-  if (warpgroup() == Shape::CONSUMERS) {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
-    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
-    if (role > 1 || !elect_one()) return;
-    if (role == 0) {
-      produce_sequence<T, Shape>(shared, maps, rule, hbm.L_and_D, work);
-    } else {
-      add_dQ_of_sequence<T, Shape>(shared, rule, dQ_accum, work);
-    }
-  } else if (warpgroup() == 0) {
-    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*Index=*/0, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
-  } else if constexpr (Shape::CONSUMERS > 1) {
-    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*Index=*/1, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
-  }
-}
-
-/// tiles: of keys, of a head or of all sequences.
-template <class Shape, class Rule>
-void start_with(const Rule& rule, const Attention& a, int tiles, const char* name) {
-  in_type_of(a, [&]<class T>(T) {
-    const TensorRef& dQ_accum = a.workspace("dQ_accum");
-    BackwardTensors<T> hbm;
-    if constexpr (Rule::RAGGED) {
-      hbm = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
-    } else {
-      hbm = prepare<T, Shape::Width>(a, &dQ_accum);
-    }
-    for (int index = 0; index < a.launches; ++index) {
-      launch(name,
-             {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
-              dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
-             backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
-             view<float>(dQ_accum), heads_in_a_wave(a, tiles), index, a.launches);
-    }
-    if constexpr (Rule::RAGGED) {
-      convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
-    } else {
-      convert<T, Shape::Width>(a, dQ_accum);
-    }
-  });
 }
 
 }  // namespace

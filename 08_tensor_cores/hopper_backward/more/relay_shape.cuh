@@ -2,8 +2,7 @@
 // dV of wide heads in the registers of a warpgroup.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/general_parts.cuh"
-#include "08_tensor_cores/parts/produce.cuh"
+#include "08_tensor_cores/hopper_backward/more/P_by_rule.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_relay {
 namespace {

@@ -1,0 +1,152 @@
+// 08 Tensor cores, Hopper backward: the kernel of general.cuh and options.cuh, around the loop of
+// lead_loop.cuh.
+//
+// New since step 4, `lead`:
+// - A block has the work that its rule gives it, in a ragged batch in a sequence; the producer and
+//   the adder count from its rows.
+// - For the same bits in each run the host launches backward_kernel `launches` times, each time for
+//   every launches-th tile of keys, so that in one launch a row of dQ gets one addition.
+#pragma once
+
+#include "08_tensor_cores/backward/more/options_before_and_after.cuh"
+#include "08_tensor_cores/hopper_backward/more/lead_loop.cuh"
+
+namespace flash::tensor_cores {
+namespace {
+
+/// A tile of keys of the sequence that the rule has entered, and the tiles of queries whose window
+/// has any of them, perhaps none.
+template <class Shape>
+struct WindowedKeyWork : TilesInWindow<Shape> {
+  int b, kv_head, key0;
+
+  __device__ WindowedKeyWork(const OptionsProblem& p, int head, int first_key)
+      : TilesInWindow<Shape>(p, head % p.Hkv, first_key),
+        b(head / p.Hkv),
+        kv_head(this->group),
+        key0(first_key) {}
+};
+
+/// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
+__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once) {
+  const int heads = p.B * p.Hkv;
+  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(blockIdx.x));
+}
+
+/// Its work, in a ragged batch in its sequence.
+template <class Shape, class Rule>
+__device__ auto work_of_block(Rule& rule, int heads_at_once) {
+  const BlockOrder order = order_of_block(rule.problem, heads_at_once);
+  if constexpr (Rule::RAGGED) {
+    const int key0 = rule.enter(order.tile);
+    return WindowedKeyWork<Shape>(rule.problem, order.head, key0);
+  } else if constexpr (Rule::OPTIONS) {
+    return WindowedKeyWork<Shape>(rule.problem, order.head, order.tile * Shape::Bc);
+  } else {
+    return KeyWork<Shape>(rule.problem, order);
+  }
+}
+
+/// produce(), in a ragged batch of the sequence that the rule has entered. Its tiles are rows of
+/// the whole batch, while its L and D have rows of their own. A tile may reach into the next
+/// sequence: those keys are masked, and those queries have L = inf, so that P is 0.
+template <class T, class Shape, class Rule, class Work>
+__device__ void produce_sequence(Shared<T, Shape>& shared, const BackwardMaps& maps,
+                                 const Rule& rule, Tensor<const float> L_and_D, Work work) {
+  if constexpr (Rule::RAGGED) {
+    const int row0 = rule.offset(0, 0);  // of its queries in the batch
+    work.first_query += row0, work.end_query += row0, work.key0 += rule.offset(0, 1);
+    L_and_D.data += row_of(rule, 0) - row0;
+  }
+  produce<T, Shape>(shared, maps, rule.problem, L_and_D, work);
+}
+
+/// add_dQ(), likewise: in dQ_accum, too, the sequence has rows of its own.
+template <class T, class Shape, class Rule, class Work>
+__device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
+                                   const Tensor<float>& dQ_accum, Work work) {
+  if constexpr (Rule::RAGGED)
+    work.first_query += row_of(rule, 0), work.end_query += row_of(rule, 0);
+  add_dQ<T, Shape>(shared, rule.problem, dQ_accum, work);
+}
+
+/// Where `general` and `options_lead` leave dK and dV: in their tensors, whose head is looked up
+/// again, as no register keeps it.
+struct InTensors {
+  int heads_at_once;
+
+  template <class Rule, class T, class Work, class Staging, class Gradient>
+  __device__ void write(const Rule& rule, const BackwardTensors<T>& hbm, const Work& work,
+                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
+    const int head = order_of_block(rule.problem, heads_at_once).head,
+              row0 = work.key0 + staging.row0;
+    write_rows(keys_of(rule, hbm.dV).head(head), row0, dV, staging);
+    write_rows(keys_of(rule, hbm.dK).head(head), row0, dK, staging);
+  }
+};
+
+template <class T, class Shape, class Rule>
+__global__ void __launch_bounds__(Shape::THREADS, 1)
+    backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
+                    Tensor<float> dQ_accum, int heads_at_once, int launch_index, int launches) {
+  if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
+  auto& shared = shared_of_block<T, Shape>();
+  const auto work = work_of_block<Shape>(rule, heads_at_once);
+  if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's
+  if (threadIdx.x == 0) {
+    // Before initialize(), whose fence publishes these mbarriers too.
+    for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
+    init_for_warps(shared.full_dQ[0], 4);
+    mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
+    shared.initialize();
+  }
+  // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
+  // block-wide barriers.
+  __syncthreads();
+
+  if (warpgroup() == Shape::CONSUMERS) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_dec<Shape::PRODUCER_REGISTERS>();
+    const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
+    if (role > 1 || !elect_one()) return;
+    if (role == 0) {
+      produce_sequence<T, Shape>(shared, maps, rule, hbm.L_and_D, work);
+    } else {
+      add_dQ_of_sequence<T, Shape>(shared, rule, dQ_accum, work);
+    }
+  } else if (warpgroup() == 0) {
+    if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
+    consume</*Index=*/0, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
+  } else if constexpr (Shape::CONSUMERS > 1) {
+    setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
+    consume</*Index=*/1, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
+  }
+}
+
+/// tiles: of keys, of a head or of all sequences.
+template <class Shape, class Rule>
+void start_with(const Rule& rule, const Attention& a, int tiles, const char* name) {
+  in_type_of(a, [&]<class T>(T) {
+    const TensorRef& dQ_accum = a.workspace("dQ_accum");
+    BackwardTensors<T> hbm;
+    if constexpr (Rule::RAGGED) {
+      hbm = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
+    } else {
+      hbm = prepare<T, Shape::Width>(a, &dQ_accum);
+    }
+    for (int index = 0; index < a.launches; ++index) {
+      launch(name,
+             {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
+              dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+             backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
+             view<float>(dQ_accum), heads_in_a_wave(a, tiles), index, a.launches);
+    }
+    if constexpr (Rule::RAGGED) {
+      convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
+    } else {
+      convert<T, Shape::Width>(a, dQ_accum);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flash::tensor_cores
