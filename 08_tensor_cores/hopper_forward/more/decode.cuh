@@ -273,9 +273,10 @@ bool is_fastest(const FullProblem& p, Pass pass) {
   if (pass != Pass::forward || by_bytes) return false;
   const int Br = p.d <= 64 ? 256 : p.d <= 128 ? 192 : 128;  // of step 7
   const std::int64_t tiles = std::int64_t{p.B} * p.H * blocks_for(p.Nq, Br);
-  const double unsplit = (tiles + SMS - 1) / SMS * (p.Nk + 192.0);
-  const double split = estimate(p, fastest_height(p)) * (p.d <= 128 ? 0.9 : 256.0 / p.d);
-  return split < unsplit;  // fitted to 508 problems (H200); wider heads are padded to 256
+  const std::int64_t unsplit = (tiles + SMS - 1) / SMS * (p.Nk + 192);
+  // Fitted to 508 problems (H200). Wider heads are padded to 256 here.
+  const std::int64_t percent = p.d <= 128 ? 90 : 25600 / p.d;
+  return estimate(p, fastest_height(p)) * percent / 100 < unsplit;
 }
 
 std::vector<TileChoice> tiles(const Problem& p, Pass, const DeviceLimits& limits) {
