@@ -49,7 +49,7 @@ def gains(stage, pass_, variant=None, before=None):
 
 def steps(stage, pass_):
     """All steps of a stage on one problem, in one run, each over the step before it."""
-    rows = newest(H200, "plain.jsonl", stage=stage, pass_=pass_, having="time")
+    rows = newest(H200, "compare.jsonl", stage=stage, pass_=pass_, having="time")
     gains = [f"× {before['time']['median_ms'] / row['time']['median_ms']:.2f}" for before, row in zip(rows, rows[1:])]
     lines = [[step(row), ms(row), number(row.tflops), gain] for row, gain in zip(rows, ["", *gains])]
     return section("{pass}, {problem}", "step | ms | TFLOP/s | over the row above", lines, rows)
@@ -83,7 +83,7 @@ KERNELS += [(t, ("peer", "peer"), lambda v, pass_, of=of: v == of, name) for of,
 
 def kernels():
     """Each stage's fastest step on the problem of compare.jsonl, of stage 08 also its fastest portable one, and torch's kernels."""
-    rows = newest(H200, "compare.jsonl", "plain.jsonl", "compare16.jsonl", "peers.jsonl", "peers16.jsonl", having="time")
+    rows = newest(H200, "compare.jsonl", "compare16.jsonl", "peers.jsonl", "peers16.jsonl", having="time")
     rows = [row for row in rows if describe({**row["problem"], "dtype": "fp32"}) == describe(rows[0]["problem"])]
     plain = {(r["problem"]["dtype"], r["pass"]): r["time"]["median_ms"] for r in rows if r.label == "peer/plain"}
     lines, used = [], []

@@ -22,7 +22,7 @@ def pairs(row):
 
 def kernels(stage, *passes):
     """(name, row, [kernels]) of the profiled steps of a stage."""
-    rows = newest(H200, "compare.jsonl", stage=stage, having="profile")
+    rows = newest(H200, "profile.jsonl", "compare.jsonl", stage=stage, having="profile")
     return [(row["variant"], row, row["profile"]) for row in rows if row["pass"] in passes]
 
 
@@ -129,7 +129,7 @@ def gains():
         p.note(at(gain), top - 20, f"{gain:g}")
     y = top
     for direction in ("forward", "backward"):
-        rows = {row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", "plain.jsonl", pass_=direction, having="time")}
+        rows = {row.label: row["time"]["median_ms"] for row in newest(H200, "compare.jsonl", pass_=direction, having="time")}
         p.label(12, y + 16, direction, anchor="start", bold=True)
         y += 26
         for number_of_step, step in list(enumerate(STEPS[direction], 1))[1:]:
