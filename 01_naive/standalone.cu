@@ -16,7 +16,7 @@
 // and each gets a register of another by __shfl_xor_sync(). Local variables are in registers.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -59,7 +59,7 @@ __global__ void softmax(int N, unsigned rows, float* S) {
 
   float l = 0.0f;
   for (int j = threadIdx.x; j < N; j += 32) l += expf(S[j]);
-  // The sum over the lanes: each adds the sum of the lane 1, 2, 4, 8, then 16 lanes away.
+  // The sum over the lanes: lane x adds that of lane x ^ 1, then of x ^ 2, x ^ 4, x ^ 8, x ^ 16.
   for (int other = 1; other < 32; other *= 2) l += __shfl_xor_sync(0xFFFFFFFFu, l, other);
   for (int j = threadIdx.x; j < N; j += 32) S[j] = expf(S[j]) / l;
 }

@@ -11,7 +11,7 @@
 // m, for l and for P.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -57,7 +57,7 @@ __global__ void softmax(int N, unsigned rows, float* S) {
   // The maximum over the lanes, before any of them needs it.
   for (int other = 1; other < 32; other *= 2) m = fmaxf(m, __shfl_xor_sync(0xFFFFFFFFu, m, other));
   for (int j = threadIdx.x; j < N; j += 32) l += expf(S[j] - m);
-  // The sum over the lanes: each adds the sum of the lane 1, 2, 4, 8, then 16 lanes away.
+  // The sum over the lanes: lane x adds that of lane x ^ 1, then of x ^ 2, x ^ 4, x ^ 8, x ^ 16.
   for (int other = 1; other < 32; other *= 2) l += __shfl_xor_sync(0xFFFFFFFFu, l, other);
   for (int j = threadIdx.x; j < N; j += 32) S[j] = expf(S[j] - m) / l;
 }

@@ -12,7 +12,7 @@
 // l, and for P.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -67,7 +67,7 @@ __global__ void softmax(int N, unsigned rows, float* S) {
 
   RowStats stats{-FLT_MAX, 0.0f};  // of no elements yet; e^(-inf + inf) would be NaN
   for (int j = threadIdx.x; j < N; j += 32) stats = merge(stats, {S[j], 1.0f});
-  // All parts: each lane merges its own with that of the lane 1, 2, 4, 8, then 16 lanes away.
+  // All parts: lane x merges its own with that of lane x ^ 1, then of x ^ 2, x ^ 4, x ^ 8, x ^ 16.
   for (int other = 1; other < 32; other *= 2) {
     const float m = __shfl_xor_sync(0xFFFFFFFFu, stats.m, other);
     const float l = __shfl_xor_sync(0xFFFFFFFFu, stats.l, other);

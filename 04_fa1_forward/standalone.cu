@@ -12,7 +12,7 @@
 // P in registers. From one tile of keys to the next, the row's O, m and l wait in HBM.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
         tile_stats.m = fmaxf(tile_stats.m, S[j]);
       }
       for (int j = 0; j < Bc; ++j) {
-        S[j] = expf(S[j] - tile_stats.m);  // P
+        S[j] = expf(S[j] - tile_stats.m);  // P; m > -inf, as keys > 0
         tile_stats.l += S[j];
       }
       RowStats& saved_stats = stats[blockIdx.x * size_t(N) + i];

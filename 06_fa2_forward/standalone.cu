@@ -16,7 +16,7 @@
 // Q, K, V and P fill 44 of 48 KB.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,7 +31,7 @@ constexpr int ROWS = 8;                     // of a thread, in S and O
 constexpr int KEYS = Bc / X, COLS = d / X;  // columns of a thread in S; in O
 constexpr int THREADS = Br / ROWS * X;
 static_assert(X * Y == 32 && COLS == 8 && Br % (Y * ROWS) == 0 && Bc % X == 0, "whole warps");
-constexpr int PAD = 4;  // floats after each row: rows that a warp reads begin in different banks
+constexpr int PAD = 4;  // floats after each row, for float4: a warp reads rows from different banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 template <int Rows, int Cols>
@@ -47,11 +47,11 @@ __device__ void load_tile(float (&tile)[Rows][Cols], const float4* M, int row0, 
 __global__ void __launch_bounds__(THREADS)
     fa2_forward(int N, bool causal, const float4* Q, const float4* K, const float4* V, float4* O) {
   __shared__ __align__(16) float Q_smem[Br][d + PAD], K_smem[Bc][d + PAD], V_smem[Bc][d + PAD];
-  __shared__ float P_smem[Br][Bc + X];
+  __shared__ float P_smem[Br][Bc + X];  // + X: 8 keys of 4 rows, written at once, are in 32 banks
   const size_t offset = size_t(blockIdx.y) * N * (d / 4);  // where this head begins
   const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int x = lane % X;                    // this thread's keys: x, x + X, x + 2 X, ...
-  const int y = warp * Y * ROWS + lane / X;  // its rows: y, y + Y, y + 2 Y, ...
+  const int x = lane % X;                       // this thread's keys: x, x + X, x + 2 X, ...
+  const int row0 = warp * Y * ROWS + lane / X;  // its rows: row0, row0 + Y, row0 + 2 Y, ...
 
   load_tile(Q_smem, Q + offset, query0, N);
   float O_reg[ROWS][COLS] = {}, m[ROWS], l[ROWS] = {};  // l: of this thread's columns alone
@@ -68,18 +68,18 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (int k = 0; k < d; ++k) {
       float q[ROWS], key[KEYS];
-      for (int r = 0; r < ROWS; ++r) q[r] = Q_smem[y + Y * r][k];
+      for (int r = 0; r < ROWS; ++r) q[r] = Q_smem[row0 + Y * r][k];
       for (int c = 0; c < KEYS; ++c) key[c] = K_smem[x + X * c][k];
       for (int r = 0; r < ROWS; ++r)
         for (int c = 0; c < KEYS; ++c) S[r][c] += q[r] * key[c];
     }
 
     // The softmax, in powers of 2: e^(s / sqrt(d)) = 2^(factor s). X lanes share a row.
-    const float factor = 1.44269504f / sqrtf(d);
+    const float factor = 1.44269504f / sqrtf(d);  // log2(e) / sqrt(d)
     for (int r = 0; r < ROWS; ++r) {
       float m_new = m[r];
       for (int c = 0; c < KEYS; ++c) {
-        const int i = query0 + y + Y * r, j = key0 + x + X * c;
+        const int i = query0 + row0 + Y * r, j = key0 + x + X * c;
         if (j >= N || (causal && j > i)) S[r][c] = -INFINITY;
         m_new = fmaxf(m_new, S[r][c]);
       }
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(THREADS)
       for (int c = 0; c < KEYS; ++c) {
         const float p = exp2f(factor * S[r][c] - factor * m_new);
         l[r] += p;
-        P_smem[y + Y * r][x + X * c] = p;
+        P_smem[row0 + Y * r][x + X * c] = p;
       }
     }
     // Read after write: each lane reads what the others of its warp have written of its rows of P.
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (int k = 0; k < Bc; ++k) {
       float p[ROWS], v[COLS];
-      for (int r = 0; r < ROWS; ++r) p[r] = P_smem[y + Y * r][k];
+      for (int r = 0; r < ROWS; ++r) p[r] = P_smem[row0 + Y * r][k];
       for (int c = 0; c < COLS; ++c) v[c] = V_smem[k][c / 4 * (d / 2) + 4 * x + c % 4];
       for (int r = 0; r < ROWS; ++r)
         for (int c = 0; c < COLS; ++c) O_reg[r][c] += p[r] * v[c];
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(THREADS)
 
   for (int r = 0; r < ROWS; ++r) {
     for (int other = 1; other < X; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
-    const int i = query0 + y + Y * r;
+    const int i = query0 + row0 + Y * r;
     if (i >= N) continue;
     for (int c = 0; c < COLS; c += 4) {
       const float* const o = &O_reg[r][c];

@@ -15,7 +15,7 @@
 // K_j, V_j, Q_i, dO_i, P and dS in shared memory; dK_j and dV_j are in registers, dQ is in HBM.
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,10 +26,10 @@
 constexpr int d = 64;
 constexpr int Br = 32, Bc = 32;  // rows of a tile of Q and dO; of K and V: a lane for each
 constexpr int WARPS = 4, THREADS = 32 * WARPS;
-constexpr int KEYS = Bc / WARPS, COLS = d / WARPS;  // columns of a warp in P and dS; in dK and dV
+constexpr int KEYS = Bc / WARPS, COLS = d / WARPS;  // columns of a thread in P and dS; in dK and dV
 constexpr int ROWS = Br * d / THREADS;              // of a thread in dQ
 static_assert(Br == 32 && Bc == 32 && Bc % WARPS == 0 && d % WARPS == 0, "whole warps");
-constexpr int PAD = 4;  // floats after each row: rows of 8 neighbouring lanes begin in other banks
+constexpr int PAD = 4;  // floats after each row, for float4: 8 neighbouring lanes read other banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 template <int Rows, int Cols>

@@ -16,7 +16,7 @@
 //   C [16, 8]:   c[0..1] = C(g, 2t..2t+1); c[2..3] the same of row g + 8
 //
 //   nvcc -O3 -arch=native standalone.cu && ./a.out [N [heads [runs]]] [causal]      sm_75 or newer
-//   common/run standalone.cu -- 100 2 0
+//   ../common/run standalone.cu -- 100 2 0       and again with `causal` at its end
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 
     // The softmax, in powers of 2: e^(s / sqrt(d)) = 2^(factor s). 4 lanes share a row.
-    const float factor = 1.44269504f / sqrtf(d);
+    const float factor = 1.44269504f / sqrtf(d);  // log2(e) / sqrt(d)
     if (key0 + Bc > N || (causal && key0 + Bc > query0))  // in other tiles every key is visible
       for (int e = 0; e < Bc / 2; ++e) {
         const int i = query0 + y + e % 4 / 2 * 8, j = key0 + e / 4 * 8 + 2 * t + e % 2;

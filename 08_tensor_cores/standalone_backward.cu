@@ -16,7 +16,7 @@
 // transposed, so that P and dS are left operands of the next products. dQ is summed in fp32.
 //
 //   nvcc -O3 -arch=native standalone_backward.cu && ./a.out [N [heads [runs]]] [causal]
-//   common/run standalone_backward.cu -- 100 2 0
+//   ../common/run standalone_backward.cu -- 100 2 0       and again with `causal` at its end
 #include <cuda_fp16.h>
 
 #include <algorithm>

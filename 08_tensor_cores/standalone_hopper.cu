@@ -16,7 +16,7 @@
 // `empty` when 8 consumer warps have arrived. Phase -1, before the first, counts as ended.
 //
 //   nvcc -O3 -arch=compute_90a -code=sm_90a standalone_hopper.cu && ./a.out
-//   common/run standalone_hopper.cu -- 100 2 0
+//   ../common/run standalone_hopper.cu -- 100 2 0       and again with `causal` at its end
 #include <cuda.h>
 #include <cuda_fp16.h>
 
