@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 
     // The softmax, in powers of 2: e^(s / sqrt(d)) = 2^(factor s). 4 lanes share a row.
-    const float factor = 1.44269504f / sqrtf(d);  // log2(e) / sqrt(d)
+    const float factor = 1.44269504f / sqrtf(d);          // log2(e) / sqrt(d)
     if (key0 + Bc > N || (causal && key0 + Bc > query0))  // in other tiles every key is visible
       for (int e = 0; e < Bc / 2; ++e) {
         const int i = query0 + y + e % 4 / 2 * 8, j = key0 + e / 4 * 8 + 2 * t + e % 2;

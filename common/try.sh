@@ -176,7 +176,8 @@ if [ -z "$problem" ]; then
     import json, sys
     run, listed = (json.load(open(file)) for file in sys.argv[1:])
     edge = "--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
-    print(run["variant"], edge, f"{edge} --causal", sep="\n")
+    few_keys = "--seq-q 101 --seq-k 70 --kv-heads 1 --head-dim 59 --causal"  # the first queries see none
+    print(run["variant"], edge, few_keys, sep="\n")
     for tiles in next(variant["tiles"] for variant in listed["variants"] if variant["name"] == run["variant"])[:1]:
         for choice in tiles["choices"][1:2]:
             print(edge, "--heads 4 --tiles {br},{bc}".format(**choice))

@@ -31,7 +31,7 @@
 //   backward_tiles.cuh   first: the words of the steps, and who owns what
 //   before_and_after.cuh tiles of queries, L and D, dS; the kernel that runs before; from step 2
 //                        on, dQ_accum and the kernel after
-//   weights.cuh          P from scores and L
+//   recompute_P.cuh      P from scores and L
 //   accumulators.cuh, tile.cuh, addresses.cuh   as in ../forward
 //   launch.cuh           last: host code; workspaces, what a Variant says
 //   from step 2 on   add_to_dQ.cuh; from step 3 on   halves.cuh: what two halves exchange

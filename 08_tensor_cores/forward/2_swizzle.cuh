@@ -10,7 +10,7 @@
 // elements, 16 bytes, which may lie anywhere in their row.
 // 1. Operands (parts/ldmatrix.cuh). One ldmatrix loads a 16 x 16 block, where step 1 needs four
 //    reads, or eight for V. Each lane passes the address of a chunk and receives elements of other
-//    chunks, those that mma.sync expects in this lane.
+//    chunks, those that mma.sync expects in this lane. Step 1's padded rows would do for this.
 // 2. Tiles (parts/tile.cuh). Since chunks are addressed one by one, rows need no padding: chunks
 //    are permuted within their row instead, so that the 8 of one phase of ldmatrix, and those that
 //    are copied together, are in different banks (docs/reference/swizzles.md).

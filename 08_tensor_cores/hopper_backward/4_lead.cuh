@@ -141,7 +141,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // finished reading.
   named_barrier_sync(1 + index, WARPGROUP);
   dK.each([&](float& x, int) { x *= problem.scale; });
-  // The block's place again, so that no register keeps it through the loop.
+  // `work` once more, at the end, so that no register keeps it through the loop.
   const KeyWork<Shape> end(problem, heads_at_once, opaque(blockIdx.x));
   write_rows(hbm.dV.head(end.b, end.kv_head), end.key0 + warp_row, dV, shared.V.below(warp_row));
   write_rows(hbm.dK.head(end.b, end.kv_head), end.key0 + warp_row, dK, shared.V.below(warp_row));

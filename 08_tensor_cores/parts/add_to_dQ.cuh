@@ -28,8 +28,8 @@ struct WarpGrid {
 };
 
 /// (8.16)  The warp's share of dQ = dS K, in the block's columns from col0 on, added to dQ_accum,
-/// whose order is in before_and_after.cuh. row0: the first query of the tile there. thread: the thread of
-/// the block that asks for its share.
+/// whose order is in before_and_after.cuh. row0: the first query of the tile there. thread: the
+/// thread of the block that asks for its share.
 template <class Shape, class T>
 __device__ void add_to_dQ(const Matrix<float>& dQ_accum, int row0, const Tile<T, Shape::Br>& dSt,
                           const Tile<T, Shape::Width>& K, int col0 = 0,

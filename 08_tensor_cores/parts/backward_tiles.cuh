@@ -1,12 +1,12 @@
 // 08 Tensor cores, backward without Hopper, all steps: the words that they use. To be read first.
 //
-//   Accumulators       a warp's rows of a matrix, in registers; add_product()      accumulators.cuh
-//   Tile               a matrix in shared memory, and its operands: left(row),     tile.cuh
-//                      right(col), transposed(), left_transposed(col)
-//   BackwardTensors    what the host passes, with L and D of all queries           before_and_after.cuh
-//   SharedTiles        K, V, and what comes and goes with each tile of queries     below
-//   recompute_P()      scores become P, (8.11)                                     weights.cuh
-//   softmax_backward() dP becomes dS, (8.13)                                       before_and_after.cuh
+//   Accumulators        a warp's rows of a matrix, in registers; add_product()   accumulators.cuh
+//   Tile                a matrix in shared memory, and its operands: left(row),  tile.cuh
+//                       right(col), transposed(), left_transposed(col)
+//   BackwardTensors     what the host passes, with L and D of all queries   before_and_after.cuh
+//   SharedTiles         K, V, and what comes and goes with each tile of queries  below
+//   recompute_P()       scores become P, (8.11)                                  recompute_P.cuh
+//   softmax_backward()  dP becomes dS, (8.13)                               before_and_after.cuh
 //
 // Who owns what. A block has a tile of keys, whose rows it divides among its warps, and loops over
 // tiles of queries, whose rows are columns here:
@@ -24,7 +24,7 @@
 
 #include "08_tensor_cores/parts/addresses.cuh"
 #include "08_tensor_cores/parts/before_and_after.cuh"
-#include "08_tensor_cores/parts/weights.cuh"
+#include "08_tensor_cores/parts/recompute_P.cuh"
 
 namespace flash::tensor_cores {
 namespace {

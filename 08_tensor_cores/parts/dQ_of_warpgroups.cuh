@@ -103,9 +103,9 @@ struct WholeDQ {
   }
 };
 
-/// The adder, one thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored it. It may
-/// end while additions are in flight: the TMA has read shared memory, and the kernel as a whole
-/// ends only when they are complete, which convert_kernel waits for.
+/// The adder, one thread: adds tiles of dQ to dQ_accum, each as soon as the consumers have stored
+/// it. It may end while additions are in flight: the TMA has read shared memory, and the kernel as
+/// a whole ends only when they are complete, which convert_kernel waits for.
 template <class T, class Shape, class Work>
 __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const Work& work) {

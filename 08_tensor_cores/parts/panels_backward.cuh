@@ -164,8 +164,8 @@ __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/t
 
 // ---- From step 2, `ring`, on -------------------------------------------------------------------
 
-/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with the first. The
-/// first `requested` tiles are on their way already.
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with
+/// the first. The first `requested` tiles are on their way already.
 template <class T, class Shape, class Work>
 __device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
                         const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {

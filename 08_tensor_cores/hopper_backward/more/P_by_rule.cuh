@@ -4,7 +4,7 @@
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
-#include "08_tensor_cores/parts/weights.cuh"
+#include "08_tensor_cores/parts/recompute_P.cuh"
 #include "common/parts/score_rule.cuh"
 
 #include <type_traits>

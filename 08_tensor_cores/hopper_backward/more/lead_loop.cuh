@@ -115,15 +115,16 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     wgmma_wait<1>(registers(St));
     // Write after read: dS^T of two tiles before was released with this stage of Q.
     const SlopesInPanels slopes{dSt_rows};
-    recompute_P_by_rule(rule, St, shared.template stats<L_IN_POWERS_OF_2<Rule>>(stage),
-                        work.b * problem.H + at.h, at.query0, work.key0 + warp_row, slopes);
+    const auto stats = shared.template stats<L_IN_POWERS_OF_2<Rule>>(stage);
+    recompute_P_by_rule(rule, St, stats, work.b * problem.H + at.h, at.query0, work.key0 + warp_row,
+                        slopes);
     auto& Pt = St;  // in the same registers
 
     // 2. dS^T, for the maker.
     // Read after write: dP^T is complete.
     wgmma_wait<0>(registers(dPt));
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
-    softmax_backward(dPt, Pt, shared.stats(stage));
+    softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
     if constexpr (Rule::OPTIONS) {
       if (problem.softcap != 0.0f) slopes.multiply_into(dSt);

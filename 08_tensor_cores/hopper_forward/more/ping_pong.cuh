@@ -99,7 +99,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       const auto previous = KV_ring;
       KV_ring.next();
       const int stage = KV_ring.stage(), parity = KV_ring.parity();
-      take_baton();
+      take_baton();  // no hazard, turns alone: the other warpgroup has issued its products
       // Read after write: K_j has landed.
       wait_full(shared.full_K[stage], parity);
       issue_S(S, Q, shared.K[stage]);              // (8.1)
