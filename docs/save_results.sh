@@ -9,6 +9,7 @@ case ${1:-} in
   --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" && exit ;;
   -*) echo "save_results: '$1' is no build folder; --help says what is allowed" >&2 && exit 2 ;;
 esac
+[ $# -le 1 ] || { echo "save_results: there is no second argument '$2'; --help says what is allowed" >&2 && exit 2; }
 cd "$(dirname "$0")/.."
 build=${1:-build}
 bin=$build/bin

@@ -78,14 +78,14 @@ def main(arguments, folder):
     parser.add_argument("file", metavar="FILE.jsonl")
     parser.add_argument("--details", action="store_true", help="also tensor cores, stalls, L2 and bank conflicts")
     options = parser.parse_args(arguments)
-    found = rows.read(options.file)
-    for row in found:
-        if not row.is_gpu or not row.is_good or row.is_peer:
-            continue
+    found = rows.read(file := Path(options.file).resolve())  # so that a link stays one
+    if not (wanted := [row for row in found if row.is_gpu and row.is_good and not row.is_peer]):
+        raise Failure(2, f"'{options.file}' has no row of a kernel that ran on a GPU")
+    for row in wanted:
         row["profile"] = profile(folder, row, options.details)
         if row["pass"] == "backward":  # it ran its forward pass first; the profile is of the backward pass alone
             del row.profile[: len(profile(folder, rows.Row({**row, "pass": "forward", "tiles": None}), False))]
         print(f"profiled {row.label} {row['pass']}: {len(row.profile)} launches")
-    part = Path(f"{options.file}.part")  # so that the file holds the old rows or the new ones
+    part = file.with_name(f"{file.name}.part")  # so that the file holds the old rows or the new ones
     part.write_text("".join(map(rows.line, found)), encoding="utf-8")
-    part.replace(options.file)
+    part.replace(file)

@@ -84,7 +84,7 @@ def planned_runs(options, peers, kind):
 
 def last_steps(runs):
     """A ladder is a folder of kernels, and those in more/ are no steps of it."""
-    return [*{os.path.dirname(run.variant["kernel"]): run for run in runs if "/more/" not in run.variant["kernel"]}.values()]
+    return [*{os.path.dirname(run.variant["kernel"]): run for run in runs if not run.variant["in_more"]}.values()]
 
 
 def label(run):

@@ -230,6 +230,7 @@ class Rows(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()):
                 profile.main([file.name], "")
             self.assertEqual([row.profile for row in rows.read(file.name)], [["backward"], ["backward"]])
+        self.assertRaisesRegex(rows.Failure, "no row of a kernel", profile.main, [os.devnull], "")
 
     def test_the_hash_sees_tokens_alone(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -158,7 +158,7 @@ void check_counts(const Variant& variant, const FullProblem& problem, Pass pass,
                            (tiles ? ", tiles " + std::to_string(tiles->Br) + " x " + std::to_string(tiles->Bc) : "");
   const Prediction prediction = predict(variant, problem, pass, device().limits(), tiles);
   if (prediction.tensors.empty()) {
-    const bool needs_one = only_variant().empty() && std::string_view(variant.file).find("/more/") == std::string_view::npos;
+    const bool needs_one = only_variant().empty() && !variant.in_more;
     CHECK_FALSE_MESSAGE(needs_one, "predicted.hpp says nothing of ", what);
     return;
   }

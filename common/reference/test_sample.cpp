@@ -126,6 +126,9 @@ TEST_CASE("sample: small problems are checked whole, big ones on slices with the
     CHECK((*queries.begin() == 0 && *queries.rbegin() == p.Nq - 1));
     CHECK((*keys.begin() == 0 && *keys.rbegin() == p.Nk - 1));
   }
+  // Gradients of keys take all queries: where those are many, in the first slice alone.
+  const Sample dear = choose_sample(problem_of(1, 2, 2, 65536, 65536, 128), Pass::backward, 7);
+  CHECK((!dear.slices.at(0).keys.empty() && dear.slices.at(1).keys.empty()));
 }
 
 }  // namespace flash

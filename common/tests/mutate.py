@@ -120,6 +120,8 @@ def main():
         "--minutes", type=float, default=math.inf, help="begin nothing later than that; each commit begins with other files"
     )
     given = parser.parse_args()
+    if not given.minutes > 0:
+        parser.error(f"--minutes is {given.minutes}; allowed: numbers above 0")
 
     stages = stages_and_kernels()
     files = sorted(set().union(*stages.values()))

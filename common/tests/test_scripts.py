@@ -35,6 +35,7 @@ class Scripts(unittest.TestCase):
         for words in (
             ["env", "FLASH_CHECK_PARTS=tests tenzor", "common/check_gpu.sh"],
             ["docs/save_results.sh", self.folder / "tenzor"],
+            ["docs/save_results.sh", "build", "tenzor"],
             ["common/lines.py", "--help", "tenzor"],
             ["docs/generate.py", "--check", "tenzor"],
             [".ci/run", "--full", "tenzor"],
