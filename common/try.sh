@@ -175,7 +175,7 @@ if [ -z "$problem" ]; then
   python3 -c 'if True:
     import json, sys
     run, listed = (json.load(open(file)) for file in sys.argv[1:])
-    edge = "--seq-q 70 --seq-k 101 --kv-heads 1 --head-dim 59"
+    edge = "--seq-q 70 --seq-k 201 --kv-heads 1 --head-dim 59"
     few_keys = "--seq-q 101 --seq-k 70 --kv-heads 1 --head-dim 59 --causal"  # the first queries see none
     print(run["variant"], edge, few_keys, sep="\n")
     for tiles in next(variant["tiles"] for variant in listed["variants"] if variant["name"] == run["variant"])[:1]:

@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     wait_full(shared.full_V[stage], parity);
     add_product(O, P, shared.V[stage].right());  // (6.4)
   }
-  // Write after read: all lanes have read Q (ldmatrix is warp-wide, but orders no accesses). O is
-  // staged in its buffer, in rows of this warp alone.
+  // Write after read: all lanes have read Q. O is staged in its buffer, in rows of this warp alone.
+  // (ldmatrix is warp-wide but orders no accesses; to the simulator it is one access of all lanes.)
   __syncwarp();
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, work.query0 + warp_row,
                shared.Q.below(warp_row));  // (8.5)

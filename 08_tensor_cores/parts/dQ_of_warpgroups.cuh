@@ -71,6 +71,7 @@ template <class Shape>
 struct WholeDQ {
   static constexpr int PRODUCTS = Shape::Br / WARPGROUP_ROWS, FRAGMENTS = Shape::Width / 8;
   Accumulators<1, FRAGMENTS> acc[PRODUCTS];
+  static_assert(PRODUCTS <= 2, "the wait for dQ names the first and the last product");
 
   /// (8.16)  Starts dQ = dS K, as ShareOfDQ does.
   template <class DStTile, class KTile>

@@ -152,7 +152,7 @@ __device__ void mask_transposed(Scores& St, const Problem& problem, int query0, 
 }
 
 /// (8.11)  Transposed scores become P^T = e^(scale S^T - L). Rounding both products with log2(e)
-/// changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12.
+/// changes P by at most 2^-23 |L|, less than its 16 bits do up to |L| = 2^12, and by 6 % at 2^19.
 template <class Scores>
 __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/true>& stats,
                                  float scale) {
