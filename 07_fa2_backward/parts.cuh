@@ -144,7 +144,8 @@ __device__ Rows<Tile::ROWS> of_rows(const float* elements) {
 }
 
 /// (7.1)  S becomes P = e^(S - L), also in shared memory. `scale` is still to be multiplied into S.
-/// log2(e) comes last: scale S and L may be large, and their difference keeps more digits.
+/// log2(e) multiplies the difference: scale S and L may be large, and rounding their products with
+/// log2(e) would lose digits.
 template <class Tile>
 __device__ void store_P(const SharedTiles& smem, Tile& S, float scale) {
   const Rows<Tile::ROWS> L = of_rows<Tile>(smem.L);

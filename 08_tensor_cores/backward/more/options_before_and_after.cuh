@@ -1,7 +1,7 @@
-// 08 Tensor cores, backward, options.cuh and that of ../../hopper_backward: what stands in
-// parts/before_and_after.cuh, with the tiles of queries in a window, and prepare() and convert() of
-// a ragged batch. In L_and_D and dQ_accum each of its sequences is padded by itself, and begins at
-// a multiple of ROW_BLOCK.
+// 08 Tensor cores, backward, for options.cuh here and in ../../hopper_backward. It extends
+// parts/before_and_after.cuh: to the tiles of queries in a window, and prepare() and convert() to a
+// ragged batch. In L_and_D and dQ_accum each sequence is padded separately and begins at a multiple
+// of ROW_BLOCK.
 #pragma once
 
 #include "08_tensor_cores/parts/before_and_after.cuh"

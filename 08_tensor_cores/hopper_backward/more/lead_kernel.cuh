@@ -2,8 +2,8 @@
 // lead_loop.cuh.
 //
 // New since step 4, `lead`:
-// - A block has the work that its rule gives it, in a ragged batch in a sequence; the producer and
-//   the adder count from its rows.
+// - The rule decides a block's work. In a ragged batch that is a tile of one sequence, and the
+//   producer and the adder count from the first row of this sequence.
 // - For the same bits in each run the host launches backward_kernel `launches` times, each time for
 //   every launches-th tile of keys, so that in one launch a row of dQ gets one addition.
 #pragma once
@@ -48,7 +48,7 @@ __device__ auto work_of_block(Rule& rule, int heads_at_once) {
 }
 
 /// produce(), in a ragged batch of the sequence that the rule has entered. Its tiles are rows of
-/// the whole batch, while its L and D have rows of their own. A tile may reach into the next
+/// the whole batch, but its rows of L and D are numbered separately. A tile may reach into the next
 /// sequence: those keys are masked, and those queries have L = inf, so that P is 0.
 template <class T, class Shape, class Rule, class Work>
 __device__ void produce_sequence(Shared<T, Shape>& shared, const BackwardMaps& maps,
@@ -61,7 +61,7 @@ __device__ void produce_sequence(Shared<T, Shape>& shared, const BackwardMaps& m
   produce<T, Shape>(shared, maps, rule.problem, L_and_D, work);
 }
 
-/// add_dQ(), likewise: in dQ_accum, too, the sequence has rows of its own.
+/// add_dQ() of that sequence, whose rows in dQ_accum are numbered as those of L and D.
 template <class T, class Shape, class Rule, class Work>
 __device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
                                    const Tensor<float>& dQ_accum, Work work) {

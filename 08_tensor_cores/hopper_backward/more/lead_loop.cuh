@@ -1,8 +1,8 @@
 // 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh and
 // divided.cuh, which say what they take and what it costs.
 //
-// New since step 4, `lead`, next to which to read consume(): three parameters, so that a problem
-// pays for its own needs alone.
+// Read consume() beside that of step 4, `lead`. New are three parameters, so that a problem pays
+// only for what it needs.
 // - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With OptionsRule also how
 //   a softcap's slopes change dS^T: they wait in 16 bits where the warp will store it.
 // - Shape: one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and buffers of dQ.
