@@ -19,7 +19,7 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("standalone.cu of the stages", 2230, r"\d\d_\w+/standalone"),
     ("kernels of the stages", 16100, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
     ("programs, tests, predictions of the stages", 3510, r"\d\d_"),
-    ("common: the simulator", 21100, r"common/machine/"),
+    ("common: the simulator", 21125, r"common/machine/"),
     ("common: parts of kernels", 990, r"common/parts/"),
     ("common: reference", 2440, r"common/reference/"),
     ("common: attention", 2059, r"common/attention/"),

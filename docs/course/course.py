@@ -195,7 +195,7 @@ def watch(arguments, build_folder):
     wanted, state = in_order(wanted), state_of(folder)
     right = [e for e in wanted if state.get(e.name, {}).get("status") == "right"]
     right = right if len(right) < len(wanted) else []  # all of them: then look at them again
-    seen, current = {e: stamp_of(folder / e.student_name) for e in right}, next(e for e in wanted if e not in right)
+    key, seen, current = "", {e: stamp_of(folder / e.student_name) for e in right}, next(e for e in wanted if e not in right)
 
     def saved():
         if stamp_of(folder / current.student_name) is None and seen.pop(current, None):
@@ -204,12 +204,20 @@ def watch(arguments, build_folder):
 
     print(f"Watching {', '.join(str(folder / e.student_name) for e in wanted)}; Ctrl-C ends it", flush=True)
     build.prepare(build_folder, {current.stage})  # while the student reads
-    offered = {"h": "hint", "r": "check again", "n": "next exercise", "q": "quit"}
+    offered = {"h": "hint", "r": "check again", "b": "begin this exercise anew", "n": "next exercise", "q": "quit"}
     while True:
-        e = saved()
+        e, before = saved(), key
         key = "" if e else keys.wait_for(saved, offered)
         if key == "q":
             return 0
+        if key == "b":
+            path = folder / current.student_name
+            if before != "b":
+                print(f"  Press b again to put {path} back as it was given out; it is kept beside, as {path.name}.TIME")
+            elif path.is_file():
+                shutil.move(path, f"{path}.{time.strftime('%H%M%S')}")
+                blank(argparse.Namespace(folder=folder, exercises=current.name), build_folder)
+                key = ""
         if key == "h":
             hint(argparse.Namespace(folder=folder, exercises=current.name), build_folder)
         if e:

@@ -112,13 +112,15 @@ class Student(WithFolder):
         if pid == 0:
             os.execv(sys.executable, [*COURSE, "--built", BUILD, "watch", self.folder, "all"])
         printed = ""
-        for number, key in enumerate(b"nhrq", 1):
+        for number, key in enumerate(b"nhrbbq", 1):
             while printed.count("quit") < number:
                 printed += os.read(terminal, 9999).decode()
             os.write(terminal, bytes([key]))
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
-        said = f"{NAME}: RIGHT .* 1 of 2 are .* {other.name}: RIGHT .*int 1 of 3.*: RIGHT "
-        self.assertRegex(" ".join(printed.split()), said)
+        self.assertRegex(
+            " ".join(printed.split()), f"{NAME}: RIGHT .* 1 of 2 are .* {other.name}: RIGHT .*int 1 of 3.*: RIGHT .*NOT STARTED"
+        )
+        self.assertEqual([file.read_text() for file in self.folder.glob("*.cuh.*")], [other.file_with(other.parts()[1])])
 
 
 class Rules(unittest.TestCase):

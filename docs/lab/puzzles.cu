@@ -1,6 +1,6 @@
 // Five kernels. In each of them one line is missing: yours. This command judges them at each save, and shows the first that is wrong:
 //   common/run --watch docs/lab/puzzles.cu
-// Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. git checkout docs/lab/puzzles.cu begins anew.
+// Stuck? Press h, twice for the answer. docs/chapters/cuda_from_zero.md explains what you need. b begins a kernel anew.
 #include "judge.hpp"
 
 // 1. Eight threads run this kernel. Each of them doubles one number: out[i] becomes 2 a[i].

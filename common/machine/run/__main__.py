@@ -371,6 +371,16 @@ def stamps(files):
     return [os.stat(file).st_mtime_ns for file in files] if all(map(os.path.exists, files)) else None
 
 
+PART = re.compile(r'(?m)^(?=// (?:\d\. |----)|  judge\("|}\s*\Z)')  # of a file of puzzles: a kernel, main(), its calls, its end
+
+
+def given_out(file):
+    """The file as git has it, which sh asks, since there may be no git; "" if it has none."""
+    file = pathlib.Path(file).resolve()
+    git = subprocess.run(["sh", "-c", 'git show "HEAD:./$0"', file.name], cwd=file.parent, capture_output=True, text=True, errors="replace")
+    return git.stdout
+
+
 class Watch:
     """Judges again at each save. Saves and keys count while a program runs, too."""
 
@@ -378,7 +388,8 @@ class Watch:
         self.options, self.keyboard = options, keyboard
         self.right, self.hints = None, Counter()  # puzzles that are right, hints per puzzle
         self.then = ""  # a command to run in place of this one
-        self.gone = 0  # since when a file is missing
+        self.gone, self.asked = 0, ""  # since when a file is missing; the puzzle that the next b begins anew
+        self.given = given_out(options.files[0])
         options.listener = self
 
     def text(self):
@@ -386,14 +397,19 @@ class Watch:
         return file.read_text(errors="replace") if file.is_file() else ""
 
     def puzzles(self):
-        """Their names."""
-        return re.findall(r'\bjudge\("(.+?)"', self.text())
+        """Their names. A file that has lost some of them, as by a slip in the editor, keeps those that git has."""
+        return max((re.findall(r'\bjudge\("(.+?)"', text) for text in (self.text(), self.given)), key=len)
+
+    def whole(self):
+        """Has the file all the parts that were given out?"""
+        return not self.given or len(PART.findall(self.text())) == len(PART.findall(self.given))
 
     def puzzle(self):
         """The first that is not right, by its name; "" if there is none."""
         if self.right is None and (line := re.search(r"// YOUR LINE (\d)", self.text())):  # nothing has compiled so far
             return dict(enumerate(self.puzzles(), 1)).get(int(line[1]), "")
-        return next((name for name in self.puzzles() if name not in (self.right or [])), "")
+        left = [name for name in self.puzzles() if name not in (self.right or [])]
+        return (left or ([] if self.whole() else self.puzzles()) or [""])[0]
 
     def following(self):
         """The file, or else the command, that this one calls next; "" if there is none."""
@@ -404,7 +420,25 @@ class Watch:
 
     def offered(self):
         forward = {"n": f"next, {self.following()}"} if self.following() else {}
-        return {**({"h": "hint"} if self.puzzle() else forward), "r": "run again", "q": "quit"}
+        forward = (
+            {"h": "hint", "b": "begin this kernel anew" if self.whole() else "bring the whole file back"} if self.puzzle() else forward
+        )
+        return {**forward, "r": "run again", "q": "quit"}
+
+    def begin_anew(self):
+        """Puts the puzzle back as git has it, or a file that is no longer whole; the file is kept beside. The first b only asks."""
+        name, file = self.puzzle(), pathlib.Path(self.options.files[0])
+        at, parts, given = self.puzzles().index(name) + 1, PART.split(self.text()), PART.split(self.given)
+        what = name if self.whole() else f"the whole of {file.name}"
+        if len(given) <= at or "YOUR LINE" not in given[at]:
+            say(f"b needs git, which has no {file.name} as it was given out")
+        elif self.asked != what:
+            print(f"  Press b again to put {what} back as it was given out; your file is kept beside, as {file.name}.TIME", flush=True)
+            self.asked = what
+        else:
+            if file.is_file():
+                shutil.copy(file, f"{file}.{time.strftime('%H%M%S')}")
+            file.write_text("".join([*parts[:at], given[at], *parts[at + 1 :]]) if self.whole() else self.given)
 
     def hint(self):
         name, hints = self.puzzle(), pathlib.Path(self.options.files[0]).with_name("hints.txt")
@@ -417,8 +451,9 @@ class Watch:
     def interrupted(self, seconds):
         """Waits so long. Did a save or a key end the waiting?"""
         key = self.keyboard.pressed(seconds)
-        if key == "h" and self.puzzle():
-            self.hint()
+        self.asked = "" if key not in ("", "b") else self.asked
+        if key in ("h", "b") and self.puzzle():
+            self.hint() if key == "h" else self.begin_anew()
         elif key in self.offered():
             self.key = key
         elif key:
@@ -461,6 +496,7 @@ class Watch:
             self.then = self.following()
         elif self.key == "n":
             options.files, self.right = [str(pathlib.Path(options.files[0]).with_name(self.following()))], None
+            self.given = given_out(options.files[0])
         print("\033[2J\033[H" if sys.stdout.isatty() and self.key != "q" else "", end="", flush=True)  # a clear screen
         return code, self.key != "q" and not self.then
 

@@ -428,12 +428,17 @@ STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said t
     ((*ANSWERS[:2], "for (;;);"), "a save stops it"),
     ("h", "barrier. Hint: One"),
     ((*ANSWERS[:2], "out[i] *= 2;"), r"unwritten_read. \S+puzzles.cu:24 .*; 2 of 5 are right.* run again.*quit"),
+    ("b", "Press b again "),
     ("?", "quit"),
-    ("r", "unwritten_read.* run again.*quit"),
+    ("b", "Press b again "),
+    ("b", "3 of 5, barrier: .*not yet.*quit"),
+    ("r", "3 of 5, barrier: .*not yet.*quit"),
     ("rename", "puzzles.cu is gone"),
-    ("r", r"puzzles.cu is gone[^\n]*\n.*run again.*quit"),
-    ("empty", "no main.*run again.*quit"),
-    ("halve", "never closed.*run again.*quit"),
+    ("r", r"puzzles.cu is gone[^\n]*\n.*b.* whole file.*quit"),
+    ("empty", "no main.*h.* hint.*b.* whole file.*quit"),
+    ("b", "Press b again to put the whole"),
+    ("b", "1 of 5, twice: .*not yet.*quit"),
+    ("halve", "never closed.*h.* hint.*b.* whole file.*quit"),
     (ANSWERS, "n.* next, flash.cu.*quit"),
     ("n", "1 of 5, safe.* hint .*quit"),
 ]
@@ -441,11 +446,15 @@ STEPS = [  # a key or the lines of puzzles.cu that are saved, and what is said t
 
 class Watch(unittest.TestCase):
     def test_keys_and_saves_count_while_a_program_runs(self):
-        for steps in ([*STEPS, ("q", "")], [ENDLESS, ("\x03", "")]):
+        for steps in ([*STEPS, ("q", "")], [ENDLESS, ("b", "b needs git"), ("\x03", "")]):
             with tempfile.TemporaryDirectory() as folder:
                 for file in ("puzzles.cu", "flash.cu", "judge.hpp", "hints.txt"):
                     shutil.copy(LAB / file, folder)
+                git = "git init -q && git add . && git -c user.name=a -c user.email=b commit -qm c"
+                subprocess.run(git if len(steps) > 3 else ":", shell=True, check=True, cwd=folder)
                 self.drive(pathlib.Path(folder, "puzzles.cu"), steps)
+                kept = [file.read_text() for file in pathlib.Path(folder).glob("*.cu.*[0-9]")]
+                self.assertEqual("out[i] *= 2;" in "".join(kept), len(steps) > 3)
 
     def test_a_line_that_is_right_for_some_numbers_only_is_refused(self):
         for file, number, line in (
@@ -476,6 +485,7 @@ class Watch(unittest.TestCase):
                 lines = iter((*does, *(f"// YOUR LINE {number}" for number in range(len(does) + 1, 6))))
                 puzzles.write_text(re.sub(r"// YOUR LINE \d", lambda _, lines=lines: next(lines), text))
             elif does == "rename":
+                self.assertRegex(puzzles.read_text(), r"(?s)>= n\) return;.*// YOUR LINE 3")
                 puzzles.rename(f"{puzzles}.away")
             elif does in ("empty", "halve"):
                 puzzles.write_text(text[: len(text) * 3 // 4] if does == "halve" else "")
