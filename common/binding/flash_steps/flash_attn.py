@@ -43,8 +43,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q, cu_seqlens_k
             O, L = attention_bnhd(*(x.unflatten(0, (S, -1)) for x in (q, k, v)), return_lse=True, **options)
             return (O.flatten(0, 1), L.transpose(0, 1).flatten(1)) if return_lse else O.flatten(0, 1)
     O, L = attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), return_lse=True, **options, _offsets=offsets)
-    O = O[0].transpose(0, 1)
-    return (O, L[0]) if return_lse else O
+    O = O.squeeze(0).transpose(0, 1)  # O[0] would fill a gradient with zeros, and copy into it
+    return (O, L.squeeze(0)) if return_lse else O
 
 
 def _flash_attn(
