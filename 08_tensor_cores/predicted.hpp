@@ -280,8 +280,8 @@ inline TrafficByTensor predicted_backward(const BackwardStep& step, const FullPr
 
 /// The options backward. In a ragged batch L and D, and the sum of dQ, have up to 128 rows more per sequence. Each thread looks up its block's tile
 /// and the ends of the sequence, and where it begins: for K and V, dK and dV, and in each tile for Q, dO, dQ, and L and D. On Hopper only
-/// consumers look for dK and dV, the producer three times and the adder twice for the rest. Threads of the kernels before and after look for the sequence of
-/// their row.
+/// consumers look for dK and dV, one thread, which looks up the block again, and the producer for the loads, the adder for dQ; and the producer looks up the
+/// block that it prefetches for. Threads of the kernels before and after look for the sequence of their row.
 inline TrafficByTensor predicted_options_backward(const BackwardStep& step, const FullProblem& p, const TileChoice& choice) {
   TrafficByTensor moved = predicted_backward(step, p, choice, 1);
   if (p.sequences.empty()) return moved;
@@ -295,12 +295,15 @@ inline TrafficByTensor predicted_options_backward(const BackwardStep& step, cons
   const std::int64_t added = p.H * v.tiles * choice.tiles.Br * width;
   moved["LD"].written = 2 * p.H * rows;
   moved["dQ_accum"] = {added + p.H * 2 * of_16 * 8 * chunks, added + p.H * rows * width};
-  moved["order"].read = kv_blocks * v.key_tiles * 2 * threads;
+  const std::int64_t prefetching =
+      step.hopper ? std::max<std::int64_t>(0, kv_blocks * v.key_tiles - DeviceLimits{}.multiprocessors) : 0;
+  moved["order"].read = kv_blocks * v.key_tiles * 2 * (threads + step.hopper) + 2 * prefetching;
   const std::int64_t to_find = std::bit_width(count - 1) + 1 + 3;
   const auto of_row = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width / 8)));  // threads of prepare
-  const std::int64_t of_blocks = step.hopper ? v.key_tiles * (4 * threads + 2 * (threads - 128) + 3 + 2)
-                                             : ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads;
-  moved["offsets"].read = kv_blocks * of_blocks + in_tiles * v.tiles * (step.hopper ? 0 : 4 * threads) +
+  const std::int64_t of_blocks = step.hopper
+                                     ? v.key_tiles * (4 * threads + 2 * (threads - 128) + 4 + 2 + 4 + 2) + 2 * v.seen_tiles
+                                     : ((4 + 2) * v.key_tiles + 2 * v.seen_tiles) * threads;
+  moved["offsets"].read = kv_blocks * of_blocks + 6 * prefetching + in_tiles * v.tiles * (step.hopper ? 0 : 4 * threads) +
                           p.H * (rows * of_row + up(rows / 2 * width / 8, 256)) * to_find +
                           p.H * (p.Nq * (2 * chunks + 1) + of_16 * chunks);
   return moved;

@@ -58,6 +58,21 @@ struct BackwardShape {
 
 constexpr int CONSUMER_BARRIER = 1;  // a named barrier; 0 is that of __syncthreads()
 
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with
+/// the first.
+template <class T, class Shape>
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const KeyWork<Shape>& work) {
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], parity);
+    shared.load_tiles(stage, maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(stage, L_and_D, work.b, at);
+  }
+}
+
 /// A consumer warpgroup: its rows of a tile of K and V.
 template <class T, class Shape>
 __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
@@ -69,11 +84,9 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
   // [16, Width] in each warp; dK without the scale.
   Accumulators<1, Shape::COL_FRAGMENTS> dK(0.0f), dV(0.0f);
 
-  PipelineState<Shape::STAGES> ring;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), ring.next()) {
-    const int stage = ring.stage(), parity = ring.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
 
@@ -153,7 +166,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work);
+      produce<T>(shared, maps, problem, hbm.L_and_D, work);
     } else {
       add_dQ<T, Shape>(shared, problem, dQ_accum, work);
     }

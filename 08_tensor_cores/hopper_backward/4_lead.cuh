@@ -67,6 +67,21 @@ struct BackwardShape {
   static_assert(DS_STAGES == STAGES, "tiles of dS go by the stage of their Q and dO");
 };
 
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with
+/// the first.
+template <class T, class Shape>
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const KeyWork<Shape>& work) {
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], parity);
+    shared.load_tiles(stage, maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(stage, L_and_D, work.b, at);
+  }
+}
+
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
 /// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
@@ -82,7 +97,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // From iteration, as in step 1: no register keeps a PipelineState.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -170,7 +184,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work);
+      produce<T>(shared, maps, problem, hbm.L_and_D, work);
     } else {
       add_dQ<T, Shape>(shared, problem, dQ_accum, work);
     }

@@ -66,6 +66,21 @@ __device__ void prefetch(const BackwardMaps& maps, const KeyWork<Shape>& work) {
   }
 }
 
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty. The first ones,
+/// and K and V, are on their way already.
+template <class T, class Shape>
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const KeyWork<Shape>& work) {
+  auto at = work.after(problem, work.first(problem));
+  for (int iteration = 1; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], parity);
+    shared.load_tiles(stage, maps, work, at, /*first=*/false);
+    shared.load_stats(stage, L_and_D, work.b, at);
+  }
+}
+
 /// A consumer warpgroup: its rows of a tile of K and V. Compiled separately for the maker and the
 /// runner: ptxas serialises products that are in flight across a branch.
 template <bool MakesDQ, class T, class Shape>
@@ -81,7 +96,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
 
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // From iteration, as in step 1: no register keeps a PipelineState.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -177,7 +191,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce<T, Shape>(shared, maps, problem, hbm.L_and_D, work, /*requested=*/1);
+      produce<T>(shared, maps, problem, hbm.L_and_D, work);
       const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
       if (next_block < static_cast<int>(gridDim.x))
         prefetch(maps, KeyWork<Shape>(problem, heads_at_once, next_block));

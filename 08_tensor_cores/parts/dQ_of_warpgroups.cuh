@@ -111,18 +111,17 @@ template <class T, class Shape, class Work>
 __device__ void add_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const Work& work) {
   constexpr int BYTES = 4 * Shape::Br * Shape::Width;
-  PipelineState<Shape::DQ_STAGES> ring;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), ring.next()) {
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::DQ_STAGES, parity = iteration / Shape::DQ_STAGES % 2;
     // Read after write: dQ_i is complete.
-    wait_full(shared.full_dQ[ring.stage()], ring.parity());
+    wait_full(shared.full_dQ[stage], parity);
     const auto target = dQ_accum.head(work.b, at.h).address(0, at.query0 * Shape::Width);
-    bulk_reduce_add(target, shared.dQ[ring.stage()], BYTES);
+    bulk_reduce_add(target, shared.dQ[stage], BYTES);
     bulk_commit();
     // Write after read: the TMA has read dQ_i, whose buffer the consumers fill next.
     bulk_wait_read<0>();
-    mbarrier_arrive(shared.empty_dQ[ring.stage()]);
+    mbarrier_arrive(shared.empty_dQ[stage]);
   }
 }
 

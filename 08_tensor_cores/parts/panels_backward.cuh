@@ -1,5 +1,5 @@
 // 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P;
-// the producer; which kernel the host chooses.
+// which kernel the host chooses.
 #pragma once
 
 #include "08_tensor_cores/parts/before_and_after.cuh"
@@ -160,25 +160,6 @@ __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/t
   St.each_at([&](float& s, int, int query) {
     s = exp2_approx(fmaf(scale_log2, s, -stats.L_log2(query)));
   });
-}
-
-// ---- From step 2, `ring`, on -------------------------------------------------------------------
-
-/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with
-/// the first. The first `requested` tiles are on their way already.
-template <class T, class Shape, class Work>
-__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
-                        const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {
-  PipelineState<Shape::STAGES> ring;
-  auto at = work.first(problem);
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), ring.next()) {
-    if (iteration < requested) continue;
-    // Write after read: no consumer still reads the previous tiles.
-    wait_empty(shared.empty[ring.stage()], ring.parity());
-    shared.load_tiles(ring.stage(), maps, work, at, /*first=*/iteration == 0);
-    shared.load_stats(ring.stage(), L_and_D, work.b, at);
-  }
 }
 
 // ---- The host: which kernel is the fastest where -----------------------------------------------

@@ -132,7 +132,7 @@ TEST_CASE("cpu: windows, softcaps and sequences that end within tiles (long)") {
   std::vector<FullProblem> problems;
   for (const char* const d : {"64", "96", "128"}) {
     for (const char* const options :
-         {"--seq-q 300 --seq-k 235 --window 40,20", "--seq-q 64 --seq-k 400 --window 100,0 --softcap 0.5 --scale -1",
+         {"--seq-q 300 --seq-k 235 --window 40,20", "--seq-q 64 --seq-k 400 --window 100,0 --softcap 0.5",
           "--lengths 129:130,1,64:200,0:5,7:0,127 --softcap 0.5",
           "--lengths 70,200:150,128 --causal --window 64,-1 --layout bnhd"})
       problems.push_back(grid::parsed(std::string("--dtype fp16 --heads 2 --kv-heads 1 --head-dim ") + d + " " + options));

@@ -61,8 +61,8 @@ constexpr ProblemOption option_table[] = {
                 }}),
     option("--softcap", &P::softcap, "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay",
            {.features = {F::none, F::softcap},
-            .allowed = "a positive number with a finite inverse, or 0 for none",
-            .valid = [](const P& p) { return p.softcap == 0 || (p.softcap > 0 && std::isfinite(1 / p.softcap)); }}),
+            .allowed = "a number between 1e-38 and 1e30, or 0 for none",
+            .valid = [](const P& p) { return p.softcap == 0 || (p.softcap > 1e-38f && p.softcap < 1e30f); }}),
     option("--lengths", &P::sequences, "n,n:m,...",
            "A ragged batch: sequences of these lengths, 0 allowed, packed one after another in tensors of batch 1; n, or "
            "queries:keys",

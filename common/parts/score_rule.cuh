@@ -153,7 +153,7 @@ inline bool scale_first(const Problem& p) {
 template <class Rule = ScoreRule>
 Rule score_rule(const Attention& a) {
   const FullProblem& p = a.problem;
-  if (p.softcap != 0.0f && p.dtype != Dtype::fp32 && p.bias == BiasKind::none && p.softcap < 1e30f)
+  if (p.softcap != 0.0f && p.dtype != Dtype::fp32 && p.bias == BiasKind::none)
     return {p, bias_of(a), Scaling::cap_in_exponent, p.softcap};
   if (p.softcap != 0.0f || scale_first(p)) return {p, bias_of(a), Scaling::first, 1.0f};
   return {p, bias_of(a), Scaling::in_exponent, p.scale};

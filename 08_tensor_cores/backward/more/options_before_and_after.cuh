@@ -56,11 +56,12 @@ struct TilesInWindow {
 // ---- Ragged batches ----
 
 /// As prepare_kernel. Grid: H * blocks of a head.
-template <class T, int Width>
+template <class T, int Width, bool LInPowersOf2, bool NextIsEarly>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_ragged_kernel(RaggedRule rule, Tensor<const T> O_all, Tensor<const T> dO_all,
                           Tensor<const float> L_all, Tensor<float> L_and_D_all,
                           Tensor<float> dQ_accum_all) {
+  if constexpr (NextIsEarly) griddepcontrol_launch_dependents();
   constexpr int LANES = LANES_OF_ROW<Width>, ROWS = PREPARE_THREADS / LANES;
   const BlockOfHead block(rule.problem.H);
   const int chunk = threadIdx.x % LANES, col = 8 * chunk;
@@ -77,14 +78,14 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
     const Matrix<float> L_and_D = L_and_D_all.head(0, block.head);
     float L = -INFINITY;
     if (i < rule.problem.Nq) L = queries_of(rule, L_all).head_vector(0, block.head)(i);
-    L_and_D(0, row) = L == -INFINITY ? INFINITY : L;
+    L_and_D(0, row) = L == -INFINITY ? INFINITY : LInPowersOf2 ? LOG2_E * L : L;
     L_and_D(1, row) = D;
   }
   clear_rows<ROWS, Width>(dQ_accum_all.head(0, block.head), block.index);
 }
 
 /// As convert_kernel. Grid: H * blocks of a head.
-template <class T, int Width>
+template <class T, int Width, bool Early>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     convert_ragged_kernel(RaggedRule rule, Tensor<const float> dQ_accum_all, Tensor<T> dQ_all) {
   constexpr int CHUNKS = Width / 8;
@@ -93,28 +94,31 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
   const int chunk = index % CHUNKS, g = index / CHUNKS % 8, row_group = index / CHUNKS / 8;
   const int i0 = enter_row(rule, 16 * row_group);
   if (i0 + g >= rule.problem.Nq || 8 * chunk >= rule.problem.d) return;
+  // Read after write: the step's kernel has added everything.
+  if constexpr (Early) griddepcontrol_wait();
   convert_rows<Width>(queries_of(rule, dQ_all).head(0, block.head),
                       dQ_accum_all.head(0, block.head), rule.problem.scale, i0, row_group, g,
                       chunk);
 }
 
-template <class T, int Width>
+template <class T, int Width, bool LInPowersOf2 = false, bool NextIsEarly = false>
 BackwardTensors<T> prepare_ragged(const Attention& a, const TensorRef& dQ_accum,
                                   const RaggedRule& rule) {
   const TensorRef& L_and_D = a.workspace("LD");
   const unsigned blocks = blocks_of_prepare<Width>(static_cast<int>(L_and_D.shape[3]));
   launch("prepare_ragged",
          {dim3(blocks * static_cast<unsigned>(a.problem.H)), dim3(PREPARE_THREADS)},
-         prepare_ragged_kernel<T, Width>, rule, view<const T>(a.O), view<const T>(a.dO),
-         view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum));
+         prepare_ragged_kernel<T, Width, LInPowersOf2, NextIsEarly>, rule, view<const T>(a.O),
+         view<const T>(a.dO), view<const float>(a.L), view<float>(L_and_D), view<float>(dQ_accum));
   return tensors_of<T>(a);
 }
 
-template <class T, int Width>
+template <class T, int Width, bool Early = false>
 void convert_ragged(const Attention& a, const TensorRef& dQ_accum, const RaggedRule& rule) {
   const unsigned blocks = blocks_of_convert(a, Width) * static_cast<unsigned>(a.problem.H);
-  launch("convert_ragged", {dim3(blocks), dim3(PREPARE_THREADS)}, convert_ragged_kernel<T, Width>,
-         rule, view<const float>(dQ_accum), view<T>(a.dQ));
+  launch("convert_ragged",
+         {.grid = dim3(blocks), .block = dim3(PREPARE_THREADS), .shared_bytes = 0, .early = Early},
+         convert_ragged_kernel<T, Width, Early>, rule, view<const float>(dQ_accum), view<T>(a.dQ));
 }
 
 /// L, D and the sum of dQ, with padding for each sequence of a ragged batch.

@@ -1,6 +1,6 @@
 // 08 Tensor cores, Hopper backward, all of more/: products become P by a rule, which is a parameter
-// of these kernels: PlainRule for what the ladder takes, in the ladder's shorter loop, with L times
-// log2(e); ScoreRule and OptionsRule for the rest. And their Variant.
+// of these kernels: PlainRule for what the ladder takes and OptionsRule for a window or a softcap,
+// both with L times log2(e); ScoreRule for any bias and scale. And the producer; and their Variant.
 #pragma once
 
 #include "08_tensor_cores/parts/panels_backward.cuh"
@@ -18,26 +18,52 @@ struct PlainRule {
   Problem problem;
 };
 
+/// A rule whose run has a softcap. It is a type of its own, so that the other kernels go without the
+/// work for one: 3 % of the time (H200).
 template <class Rule>
-constexpr bool L_IN_POWERS_OF_2 = std::is_same_v<Rule, PlainRule>;
+struct Capped : Rule {};
+template <class Rule>
+constexpr bool CAPS = false;
+template <class Rule>
+constexpr bool CAPS<Capped<Rule>> = true;
+
+template <class Rule>
+constexpr bool L_IN_POWERS_OF_2 = !std::is_same_v<Rule, ScoreRule>;
 
 /// (8.11)  Products become P^T. S^T begins at query query0 of a head (over all batches) and at key
-/// key0. With options there is no bias: nvcc would spill.
+/// key0. With options there is no bias: nvcc would spill. `slopes` takes those of a softcap.
 template <class Rule, class Scores, class Slopes = NoSlope>
 __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
                                     const QueryStats<L_IN_POWERS_OF_2<Rule>>& stats, int head,
                                     int query0, int key0, const Slopes& slopes = {}) {
-  if constexpr (L_IN_POWERS_OF_2<Rule>) {
+  if constexpr (std::is_same_v<Rule, PlainRule>) {
     mask_transposed(St, rule.problem, query0, key0);
     recompute_P_log2(St, stats, rule.problem.scale);
+  } else if constexpr (Rule::OPTIONS) {
+    // A condition that always holds: without it ptxas spills registers.
+    if (CAPS<Rule> && opaque(rule.problem.softcap) != 0.0f) rule.cap(St, slopes);
+    // opaque(): no register keeps what comes of it for the next tile.
+    rule.template mask</*Transposed=*/true>(St, query0, opaque(key0));
+    recompute_P_log2(St, stats, rule.late_scale);
   } else {
-    if constexpr (Rule::OPTIONS) {
-      if (rule.scaling != Scaling::in_exponent) rule.scale(St, slopes);
-      rule.template mask</*Transposed=*/true>(St, query0, key0);
-    } else {
-      rule.template apply</*Transposed=*/true>(St, head, query0, key0);
-    }
+    rule.template apply</*Transposed=*/true>(St, head, query0, key0);
     recompute_P(St, stats, rule.late_scale, rule.subtract_first());
+  }
+}
+
+/// The producer, one thread: tiles of queries, each as soon as its buffer is empty; K and V with
+/// the first. The first `requested` tiles are on their way already.
+template <class T, class Shape, class Work>
+__device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, const Problem& problem,
+                        const Tensor<const float>& L_and_D, const Work& work, int requested = 0) {
+  auto at = work.first(problem);
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    if (iteration < requested) continue;
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
+    // Write after read: no consumer still reads the previous tiles.
+    wait_empty(shared.empty[stage], parity);
+    shared.load_tiles(stage, maps, work, at, /*first=*/iteration == 0);
+    shared.load_stats(stage, L_and_D, work.b, at);
   }
 }
 

@@ -3,7 +3,7 @@
 //
 //   P^T = e^(scale K_j Q_i^T + bias - L_i), masked                                       (8.11)
 //
-// New since step 4, `lead`: two lines of its loop. Scores are scaled, get the bias and are masked
+// New since step 5, `early`: two lines of its loop. Scores are scaled, get the bias and are masked
 // as ScoreRule says, and L is subtracted before the factor log2(e) where that product would lose
 // precision. The price is a multiplication and an addition per score, and reading the bias.
 //
@@ -27,7 +27,7 @@ void start(Shape, const Attention& a) {
 }
 
 const Variant variant = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
-    "general", "lead with a bias, for any scale", is_fastest<BackwardKernel::general>);
+    "general", "early with a bias, for any scale", is_fastest<BackwardKernel::general>);
 
 }  // namespace
 }  // namespace flash::tensor_cores::hopper_backward_more_general

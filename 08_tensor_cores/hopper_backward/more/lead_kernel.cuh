@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper backward: the kernel of general.cuh and options.cuh, around the loop of
 // lead_loop.cuh.
 //
-// New since step 4, `lead`:
+// New since step 5, `early`:
 // - The rule decides a block's work. In a ragged batch that is a tile of one sequence, and the
 //   producer and the adder count from the first row of this sequence.
 // - For the same bits in each run the host launches backward_kernel `launches` times, each time for
@@ -27,16 +27,16 @@ struct WindowedKeyWork : TilesInWindow<Shape> {
         key0(first_key) {}
 };
 
-/// This block's place. opaque(): no register keeps it through the loop, if it is asked for again.
-__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once) {
+/// A block's place. opaque(): no register keeps it through the loop, if it is asked for again.
+__device__ inline BlockOrder order_of_block(const Problem& p, int heads_at_once, int block) {
   const int heads = p.B * p.Hkv;
-  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(blockIdx.x));
+  return BlockOrder(gridDim.x / heads, heads, opaque(heads_at_once), opaque(block));
 }
 
-/// Its work, in a ragged batch in its sequence.
+/// Its work, in a ragged batch in its sequence, which the rule enters.
 template <class Shape, class Rule>
-__device__ auto work_of_block(Rule& rule, int heads_at_once) {
-  const BlockOrder order = order_of_block(rule.problem, heads_at_once);
+__device__ auto work_of_block(Rule& rule, int heads_at_once, int block) {
+  const BlockOrder order = order_of_block(rule.problem, heads_at_once, block);
   if constexpr (Rule::RAGGED) {
     const int key0 = rule.enter(order.tile);
     return WindowedKeyWork<Shape>(rule.problem, order.head, key0);
@@ -47,18 +47,32 @@ __device__ auto work_of_block(Rule& rule, int heads_at_once) {
   }
 }
 
-/// produce(), in a ragged batch of the sequence that the rule has entered. Its tiles are rows of
-/// the whole batch, but its rows of L and D are numbered separately. A tile may reach into the next
-/// sequence: those keys are masked, and those queries have L = inf, so that P is 0.
-template <class T, class Shape, class Rule, class Work>
-__device__ void produce_sequence(Shared<T, Shape>& shared, const BackwardMaps& maps,
-                                 const Rule& rule, Tensor<const float> L_and_D, Work work) {
+/// The work by rows of the whole batch, as the TMA counts them, of the sequence that the rule has
+/// entered. A tile may reach into the next sequence: those keys are masked, and those queries have
+/// L = inf, so that P is 0.
+template <class Rule, class Work>
+__device__ Work in_batch(const Rule& rule, Work work) {
   if constexpr (Rule::RAGGED) {
-    const int row0 = rule.offset(0, 0);  // of its queries in the batch
+    const int row0 = rule.offset(0, 0);  // of its queries
     work.first_query += row0, work.end_query += row0, work.key0 += rule.offset(0, 1);
-    L_and_D.data += row_of(rule, 0) - row0;
   }
-  produce<T, Shape>(shared, maps, rule.problem, L_and_D, work);
+  return work;
+}
+/// L and D for that work: each sequence has its own padded rows.
+template <class Rule>
+__device__ Tensor<const float> in_batch(const Rule& rule, Tensor<const float> L_and_D) {
+  if constexpr (Rule::RAGGED) L_and_D.data += row_of(rule, 0) - rule.offset(0, 0);
+  return L_and_D;
+}
+
+/// One thread: K and V of a block's work, to L2.
+template <class Shape, class Work>
+__device__ void prefetch(const BackwardMaps& maps, const Work& work) {
+#pragma unroll
+  for (int col = 0; col < Shape::Width; col += PANEL) {
+    tma_prefetch(maps.K, col, work.key0, work.kv_head, work.b);
+    tma_prefetch(maps.V, col, work.key0, work.kv_head, work.b);
+  }
 }
 
 /// add_dQ() of that sequence, whose rows in dQ_accum are numbered as those of L and D.
@@ -78,7 +92,7 @@ struct InTensors {
   template <class Rule, class T, class Work, class Staging, class Gradient>
   __device__ void write(const Rule& rule, const BackwardTensors<T>& hbm, const Work& work,
                         const Staging& staging, const Gradient& dK, const Gradient& dV) const {
-    const int head = order_of_block(rule.problem, heads_at_once).head,
+    const int head = order_of_block(rule.problem, heads_at_once, blockIdx.x).head,
               row0 = work.key0 + staging.row0;
     write_rows(keys_of(rule, hbm.dV).head(head), row0, dV, staging);
     write_rows(keys_of(rule, hbm.dK).head(head), row0, dK, staging);
@@ -88,10 +102,12 @@ struct InTensors {
 template <class T, class Shape, class Rule>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_kernel(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
-                    Tensor<float> dQ_accum, int heads_at_once, int launch_index, int launches) {
+                    Tensor<float> dQ_accum, int heads_at_once, int blocks_at_once, int launch_index,
+                    int launches) {
   if constexpr (!COMPILED_WITH_WGMMA) return __trap();  // no wgmma here: never launched
   auto& shared = shared_of_block<T, Shape>();
-  const auto work = work_of_block<Shape>(rule, heads_at_once);
+  griddepcontrol_launch_dependents();
+  const auto work = work_of_block<Shape>(rule, heads_at_once, blockIdx.x);
   if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
@@ -99,6 +115,16 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     init_for_warps(shared.full_dQ[0], 4);
     mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
     shared.initialize();
+    // Looked up again, so that no register keeps it for the loop.
+    const auto rows = in_batch(rule, work_of_block<Shape>(rule, heads_at_once, blockIdx.x));
+    // Inputs, which the kernel before does not write.
+    if (work.iterations > 0)
+      shared.load_tiles(/*stage=*/0, maps, rows, rows.first(rule.problem), /*first=*/true);
+    // Read after write: its L and D are visible to this grid, the TMA included.
+    // Write after write: it has cleared dQ_accum.
+    griddepcontrol_wait();
+    if (work.iterations > 0)
+      shared.load_stats(/*stage=*/0, in_batch(rule, hbm.L_and_D), rows.b, rows.first(rule.problem));
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
@@ -109,7 +135,13 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce_sequence<T, Shape>(shared, maps, rule, hbm.L_and_D, work);
+      produce<T, Shape>(shared, maps, rule.problem, in_batch(rule, hbm.L_and_D),
+                        in_batch(rule, work), /*requested=*/1);
+      const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
+      if (next_block < static_cast<int>(gridDim.x)) {
+        const auto next = work_of_block<Shape>(rule, heads_at_once, next_block);
+        prefetch<Shape>(maps, in_batch(rule, next));
+      }
     } else {
       add_dQ_of_sequence<T, Shape>(shared, rule, dQ_accum, work);
     }
@@ -129,21 +161,26 @@ void start_with(const Rule& rule, const Attention& a, int tiles, const char* nam
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     BackwardTensors<T> hbm;
     if constexpr (Rule::RAGGED) {
-      hbm = prepare_ragged<T, Shape::Width>(a, dQ_accum, rule);
+      hbm = prepare_ragged<T, Shape::Width, L_IN_POWERS_OF_2<Rule>, /*NextIsEarly=*/true>(
+          a, dQ_accum, rule);
     } else {
-      hbm = prepare<T, Shape::Width>(a, &dQ_accum);
+      hbm = prepare<T, Shape::Width, L_IN_POWERS_OF_2<Rule>, /*NextIsEarly=*/true>(a, &dQ_accum);
     }
+    // In a ragged batch at least four, as in ../../hopper_forward/more/options.cuh.
+    const int heads_at_once = std::max(heads_in_a_wave(a, tiles), Rule::RAGGED ? 4 : 1);
     for (int index = 0; index < a.launches; ++index) {
       launch(name,
-             {dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
-              dim3(Shape::THREADS), Shape::SHARED_ELEMENTS * sizeof(T)},
+             {.grid = dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
+              .block = dim3(Shape::THREADS),
+              .shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T),
+              .early = index == 0},
              backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
-             view<float>(dQ_accum), heads_in_a_wave(a, tiles), index, a.launches);
+             view<float>(dQ_accum), heads_at_once, a.limits.multiprocessors, index, a.launches);
     }
     if constexpr (Rule::RAGGED) {
-      convert_ragged<T, Shape::Width>(a, dQ_accum, rule);
+      convert_ragged<T, Shape::Width, /*Early=*/true>(a, dQ_accum, rule);
     } else {
-      convert<T, Shape::Width>(a, dQ_accum);
+      convert<T, Shape::Width, /*Early=*/true>(a, dQ_accum);
     }
   });
 }

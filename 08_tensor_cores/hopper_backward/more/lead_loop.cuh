@@ -3,8 +3,8 @@
 //
 // Read consume() beside that of step 4, `lead`. New are three parameters, so that a problem pays
 // only for what it needs.
-// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With OptionsRule also how
-//   a softcap's slopes change dS^T: they wait in 16 bits where the warp will store it.
+// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. Capped also says
+//   how slopes change dS^T: they wait in 16 bits where the warp will store it.
 // - Shape: one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and buffers of dQ.
 // - Out: where dK and dV go: InTensors (lead_kernel.cuh) as in step 4, WholeGroup (ordered.cuh), or
 //   PartialGradients (divided.cuh).
@@ -96,7 +96,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
 
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
   for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
-    // From iteration, as in step 1: no register keeps a PipelineState.
     const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     auto &Q = shared.Q[stage], &dO = shared.dO[stage];
     auto& dSt_smem = shared.dSt[stage];
@@ -126,7 +125,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
-    if constexpr (Rule::OPTIONS) {
+    if constexpr (CAPS<Rule>) {
       if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
     }
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);

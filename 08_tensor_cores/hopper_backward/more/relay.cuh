@@ -33,11 +33,9 @@ __device__ auto sum_dV(Shared<T, Shape>& shared, const Rule& rule, const KeyWork
             warp_row = thread / WARP * 16;  // the warp's first row of the tile
   WideGradient<Shape> dV;
 
-  PipelineState<Shape::STAGES> ring;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), ring.next()) {
-    const int stage = ring.stage(), parity = ring.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     // 1. P^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> St;  // transposed: [16, Br] in each warp
     // Read after write: Q_i and L_i have landed, and with the first Q also K.
@@ -83,9 +81,8 @@ __device__ auto sum_dK(Shared<T, Shape>& shared, const KeyWork<Shape>& work) {
   const auto V_rows = shared.V.below(0);  // all of them
   const int thread = threadIdx.x % WARPGROUP, warp_row = thread / WARP * 16;
   WideGradient<Shape> dK;
-  PipelineState<Shape::STAGES> ring;
-  for (int iteration = 0; iteration < work.iterations; ++iteration, ring.next()) {
-    const int stage = ring.stage(), parity = ring.parity();
+  for (int iteration = 0; iteration < work.iterations; ++iteration) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     // 1. dS^T.
     Accumulators<1, Shape::QUERY_FRAGMENTS> dPt;  // transposed: [16, Br] in each warp
     // Read after write: dO_i and D_i have landed, and with the first dO also V.
@@ -135,12 +132,11 @@ __device__ void sum_dQ(Shared<T, Shape>& shared, const Problem& problem,
                        const Tensor<float>& dQ_accum, const KeyWork<Shape>& work) {
   const int warp_row = threadIdx.x % WARPGROUP / WARP * 16, lane = threadIdx.x % WARP;
 
-  PipelineState<Shape::STAGES> ring;
   auto at = work.first(problem);  // a tile of queries: its head h and its first query, query0
-  for (int iteration = 0; iteration < work.iterations;
-       ++iteration, at = work.after(problem, at), ring.next()) {
+  for (int iteration = 0; iteration < work.iterations; ++iteration, at = work.after(problem, at)) {
+    const int stage = iteration % Shape::STAGES, parity = iteration / Shape::STAGES % 2;
     // Read after write: the dK warpgroup has stored dS^T. K has landed: dS^T comes from it.
-    wait_full(shared.full_dSt[ring.stage()], ring.parity());
+    wait_full(shared.full_dSt[stage], parity);
 #pragma unroll 1  // the registers hold one dQ at a time
     for (int col = 0; col < Shape::Width; col += Shape::DQ_COLS) {
       // dQ = dS K   [Br, Bc] x [Bc, d]. In both tiles rows are keys, and the sum runs down them:
@@ -148,8 +144,7 @@ __device__ void sum_dQ(Shared<T, Shape>& shared, const Problem& problem,
       Accumulators<1, Shape::DQ_COLS / 8> dQ;
       // Write after read: the previous dQ, in the same registers, has been added.
       wgmma_fence();
-      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt[ring.stage()].mn_major(),
-                                       shared.K.mn_major(col),
+      issue_product<T, Shape::Bc / 16>(dQ, shared.dSt[stage].mn_major(), shared.K.mn_major(col),
                                        /*add=*/false);  // (8.16)
       wgmma_commit();
       // Read after write: dQ is complete.
@@ -166,7 +161,7 @@ __device__ void sum_dQ(Shared<T, Shape>& shared, const Problem& problem,
       }
     }
     // Write after read: this warp's products have read dS^T; the dK warpgroup may overwrite it.
-    release(shared.empty_dSt[ring.stage()]);
+    release(shared.empty_dSt[stage]);
   }
   // Write after read: this warp's products have read K; the dK warpgroup stages dK there.
   arrive_warp(shared.done_K);
