@@ -669,6 +669,15 @@ class OnGPU(OnCPU):
             error = (O.double() - wanted).abs().max().item()  # read in this stream: the default one does not wait for it
         self.assertLess(error, TOLERANCE[torch.float16])
 
+    def test_first_call_of_a_thread(self):
+        """Autograd has a thread of its own, in which PyTorch need not have made a context yet."""
+        q, k, v = self.tensors(*[(2, 8, 1024, 64)] * 3, dtype=torch.float16)
+        wanted, found = flash_steps.attention(q, k, v), []
+        thread = threading.Thread(target=lambda: found.append(flash_steps.attention(q, k, v)))
+        thread.start()
+        thread.join()
+        self.assertTrue(found and torch.equal(found[0], wanted))
+
     def test_two_streams(self):
         """At once, each launch with a counter of work of its own; on the default stream one leaves its counter to the next."""
         q, k, v = (torch.randn(8, 16, 1000, 64, device="cuda", dtype=torch.float16) for _ in range(3))

@@ -38,9 +38,18 @@ TensorMap tensor_map(const TensorRef& t, int box_rows) {
   const cuuint32_t box[4] = {tensor_map_cols, static_cast<cuuint32_t>(box_rows), 1, 1}, steps[4] = {1, 1, 1, 1};
   const CUtensorMapDataType type = t.dtype == Dtype::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   TensorMap result;
-  const CUresult status =
-      encode(&result.map, type, 4, t.data, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const auto encoded = [&] {
+    return encode(&result.map, type, 4, t.data, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult status = encoded();
+  if (status ==
+      CUDA_ERROR_INVALID_CONTEXT) {  // the run-time library makes one at a thread's first call, which may be still to come
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "the device of this thread");
+    check_cuda(cudaSetDevice(device), "a context for this thread");
+    status = encoded();
+  }
   if (status != CUDA_SUCCESS)
     throw DeviceError(std::string("the driver makes no tensor map of ") + t.name + ": error " + std::to_string(status));
   return result;
