@@ -6,6 +6,7 @@ What comes in has to pay with lines that go out: shorten the room, or say in the
 and saved results are not code.
 """
 
+import difflib
 import re
 import subprocess
 import sys
@@ -21,18 +22,18 @@ ROOMS = (  # its name, its limit, its paths; a file belongs to the first room th
     ("programs, tests, predictions of the stages", 3510, r"\d\d_"),
     ("common: the simulator", 21125, r"common/machine/"),
     ("common: parts of kernels", 990, r"common/parts/"),
-    ("common: reference", 2440, r"common/reference/"),
-    ("common: attention", 2059, r"common/attention/"),
-    ("common: harness", 2970, r"common/harness/"),
+    ("common: reference", 2434, r"common/reference/"),
+    ("common: attention", 2053, r"common/attention/"),
+    ("common: harness", 2936, r"common/harness/"),
     ("common: tests", 1480, r"common/(tests|grid)/"),
-    ("common: compare", 1805, r"common/compare/"),
+    ("common: compare", 1798, r"common/compare/"),
     ("common: binding", 2823, r"common/binding/"),
-    ("common: CMake and WebAssembly", 632, r"common/(cmake|wasm)/"),
-    ("common: scripts", 725, r"common/"),
+    ("common: CMake and WebAssembly", 616, r"common/(cmake|wasm)/"),
+    ("common: scripts", 691, r"common/"),
     ("docs: course", 3240, r"docs/course/"),
-    ("docs: playground", 1240, r"docs/playground/"),
+    ("docs: playground", 1238, r"docs/playground/"),
     ("docs: labs", 2220, r"docs/lab/"),
-    ("docs: tools", 1040, r"docs/tools/"),
+    ("docs: tools", 1022, r"docs/tools/"),
     ("docs: sources of pictures", 4290, r"docs/img/"),
     ("docs: site, tests of pages, scripts", 800, r"docs/"),
     ("root and CI", 340, r""),
@@ -46,30 +47,18 @@ STANDALONE = (  # lines that the second standalone.cu may add to the first: a re
     ("05_fa1_backward", "07_fa2_backward", 150),
 )
 
-LADDERS = ("forward", "backward", "hopper_forward", "hopper_backward")  # of stage 08
 MOST_INCLUDED = 2000  # lines of the last step of a ladder and of all that it includes but the machine
 
 
-def room_of(path):
-    return next(name for name, _, paths in ROOMS if re.match(paths, path))
-
-
-def git(*words):
-    done = subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    if done.returncode > 1:  # 1: two files differ
-        sys.exit("lines: git failed")
-    return done.stdout
-
-
 def lines_of(path):
-    return (ROOT / path).read_bytes().count(b"\n")
+    return (ROOT / path).read_text(encoding="utf-8").splitlines() if (ROOT / path).is_file() else []
 
 
 def included(path, found):
     """Adds the file and those that it includes to a set, but for the machine's."""
     if path not in found and not path.startswith("common/machine/"):
         found.add(path)
-        for name in re.findall(r'#include "(.+)"', (ROOT / path).read_text(encoding="utf-8")):
+        for name in re.findall(r'#include "(.+)"', "\n".join(lines_of(path))):
             included(name, found)
     return found
 
@@ -77,17 +66,17 @@ def included(path, found):
 def sizes():
     """(what, its lines, the most that it may have)"""
     for before, stage, most in STANDALONE:
-        added = git("diff", "--no-index", "--numstat", f"{before}/standalone.cu", f"{stage}/standalone.cu").split()[0]
-        yield f"{stage}/standalone.cu adds", int(added), most
+        both = (lines_of(f"{folder}/standalone.cu") for folder in (before, stage))
+        yield f"{stage}/standalone.cu adds", sum(line.startswith("+ ") for line in difflib.ndiff(*both)), most
     for path in sorted(ROOT.glob("0*/standalone*.cu")):
-        yield str(path.relative_to(ROOT)), lines_of(path), 240 if path.name == "standalone.cu" else 304
-    for ladder in LADDERS:
-        last = max((ROOT / "08_tensor_cores" / ladder).glob("[0-9]*.cuh"), key=lambda step: int(step.stem.split("_")[0]))
+        yield str(path.relative_to(ROOT)), len(lines_of(path)), 240 if path.name == "standalone.cu" else 304
+    steps = sorted(ROOT.glob("08_tensor_cores/*/[0-9]*.cuh"), key=lambda step: int(step.stem.split("_")[0]))
+    for ladder, last in {step.parent.name: step for step in steps}.items():
         found = included(last.relative_to(ROOT).as_posix(), set())
-        yield f"{ladder}/{last.stem} and what it includes", sum(map(lines_of, found)), MOST_INCLUDED
-    lines = Counter()
-    for path in filter(CODE.search, git("ls-files", "-z", "-co", "--exclude-standard").split("\0")):
-        lines[room_of(path)] += lines_of(path) if (ROOT / path).is_file() else 0
+        yield f"{ladder}/{last.stem} and what it includes", sum(len(lines_of(path)) for path in found), MOST_INCLUDED
+    lines, listed = Counter(), ["git", "ls-files", "-z", "-co", "--exclude-standard"]
+    for path in filter(CODE.search, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")):
+        lines[next(name for name, _, paths in ROOMS if re.match(paths, path))] += len(lines_of(path))
     yield from ((name, lines[name], limit) for name, limit, _ in ROOMS if limit)
 
 

@@ -50,10 +50,7 @@ wanted=${1%/}
 shift
 name=$(programs | awk -v wanted="$wanted" '$0 == wanted || (wanted ~ /^[0-9]+$/ && /^[0-9]/ && $0 + 0 == wanted + 0)')
 case $name:$wanted in
-  :*.cu)
-    { [ -f "$wanted" ] && [ "$*" = --serve ]; } || refuse "common/run runs $wanted; here is an editor for a file that exists, --serve"
-    name=$wanted
-    ;;
+  :*.cu) [ "${1:-}" = --serve ] || refuse "common/run runs $wanted; here is an editor for it, --serve" ;;
   :*) refuse "no stage or lab program '$wanted'; there are: $(programs | paste -s -d ' ' -)" ;;
   *$'\n'*) refuse "'$wanted' is each of: $(echo "$name" | paste -s -d ' ' -)" ;;
   lab_*) targets=$name ;;
@@ -62,10 +59,8 @@ esac
 test=$build/tests/${name}_test
 
 if [ "${1:-}" = --serve ]; then
-  [ $# = 1 ] || refuse "--serve takes no other option; the page has a form for them"
-  case $name in lab_*) refuse "--serve takes a stage or FILE.cu, not the lab program $name" ;; esac
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || refuse "--serve needs Python 3.11 or newer"
-  exec python3 -B -X utf8 "$root/docs/playground/serve.py" "$name"
+  exec python3 -B -X utf8 "$root/docs/playground/serve.py" "${name:-$wanted}" "${@:2}"
 fi
 [ "${1:-}" != --build ] || targets=$name
 
@@ -92,37 +87,25 @@ first() {
     END { if (helper && asked && sub(/: *(required|note:).*/, ": required from here", asked)) print asked }'
 }
 
-put_back() {  # says how to undo what was edited
-  (cd "$root" && git diff --name-only -- "$name" "docs/lab/${name#lab_}".c*) 2>/dev/null | paste -s -d ' ' - | sed -n 's/..*/git checkout & undoes your edits./p'
-}
-
-# shellcheck disable=SC2317  # called by the next one
-build_all() {
-  if [ -n "$stale" ]; then (cd "$root" && cmake --preset demo --fresh) || return 1; fi
-  # shellcheck disable=SC2086  # one or two words
-  cmake --build "$build" --target $targets
-}
-
-stale=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
-if [ "$stale" -ef "$root" ]; then stale=""; fi
-[ -z "$stale" ] || echo "try: build/ builds another folder, $stale; configuring it anew for this one" >&2
-if [ -n "$stale" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; }; then
-  stale=${stale:-none} check=$("$root/common/setup.sh" --check) || { echo "try: ${check##*setup: }" >&2 && exit 1; }
+configure=true
+configured=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$build/CMakeCache.txt" 2>/dev/null)
+if [ ! "$configured" -ef "$root" ] || { [ ! -e "$build/build.ninja" ] && [ ! -e "$build/Makefile" ]; }; then
+  check=$("$root/common/setup.sh" --check) || { echo "try: ${check##*setup: }" >&2 && exit 1; }
+  configure="cmake --preset demo --fresh"
 fi
 logs=$(mktemp -d "${TMPDIR:-/tmp}/flash_try.XXXXXX") || exit 1
 trap 'rm -rf "$logs"' EXIT
 [ -e "$build/common/machine/libflash_machine.a" ] || echo "try: building the simulator, once: half a minute to two" >&2
-build_all 2>&1 | tee "$logs/build" | if [ -t 2 ]; then  # a terminal shows how far it is
-  while IFS= read -r line; do printf '%-78.78s\r' "$line" >&2; done  # not awk: some read a pipe in blocks
+# shellcheck disable=SC2086  # lists of words
+{ cd "$root" && $configure && cmake --build "$build" --target $targets; } 2>&1 | tee "$logs/build" | {
+  [ -t 2 ] || exec cat >/dev/null
+  while IFS= read -r line; do printf '%-78.78s\r' "$line" >&2; done  # how far it is; not awk: some read a pipe in blocks
   printf '%78s\r' "" >&2
-else
-  cat >/dev/null
-fi
+}
 if [ "${PIPESTATUS[0]}" != 0 ]; then
   first '(^|[^-W])[Ee]rror( |:|$)|undefined (reference|symbol)' <"$logs/build" >"$logs/first"
   [ -s "$logs/first" ] || tail -n 8 "$logs/build" >"$logs/first"
   cat "$logs/first"
-  put_back
   echo "try: $name does not build; all of it: cmake --build $(printf %q "$build") --target $targets" >&2
   exit 1
 fi
@@ -141,8 +124,7 @@ show_wrong() { sed '/^  extra memory/,$d' "$logs/report"; }
 
 wrong() {
   [ ! -s "$logs/warning" ] || echo "try: the compiler warned of something, above: begin there" >&2
-  put_back
-  echo "try: $name is WRONG$1. $SECONDS s, of which $built s to build" >&2 && exit 1
+  echo "try: $name is WRONG${1:-}. $SECONDS s, of which $built s to build" >&2 && exit 1
 }
 
 variant=$(echo " $*" | sed -n 's/.* --variant[ =]\([^ ]*\).*/\1/p')
@@ -156,8 +138,7 @@ case $code in
   *)
     show_wrong
     [ $code -lt 128 ] || echo "$name was ended by signal $((code - 128)) ($(kill -l $((code - 128))))."
-    if [ "$targets" != "$name" ]; then wrong "; its tests were not run"; fi
-    wrong ""
+    wrong
     ;;
 esac
 if [ "$targets" = "$name" ]; then
@@ -196,7 +177,7 @@ if [ -z "$problem" ]; then
         *)
           echo "That is right. This is wrong: ${order:+$order }$me $wanted ${*:+$(printf '%q ' "$@")}$edge"
           cat "$logs/said" >&2 && show_wrong
-          wrong "; its tests were not run"
+          wrong
           ;;
       esac
     done
@@ -207,7 +188,7 @@ fi
 cores=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 changed=$(sed -n "s|.* \($name/\)CMakeFiles/[^/]*/\(.*\)_cpu\.cpp\.o\$|\1\2.cuh|p" "$logs/build")
 find "$root/$name" -name '*.cuh' -exec awk -f "$root/common/tests/host_only.awk" {} + | first error >"$logs/refused"
-[ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile; its tests were not run"; }
+[ ! -s "$logs/refused" ] || { cat "$logs/refused" && wrong ": on a GPU it would not compile"; }
 
 # --- Test -------------------------------------------------------------------------------------------------------------------
 

@@ -219,8 +219,8 @@ std::span<const ProblemOption> problem_options() { return option_table; }
 GivenOptions given_sizes(const std::array<std::int64_t, 6>& sizes) {
   GivenOptions given;
   std::size_t n = 0;
-  for (const char* name : {"--batch", "--heads", "--kv-heads", "--seq-q", "--seq-k", "--head-dim"})
-    given[name] = to_text(sizes[n++]);
+  for (const ProblemOption& option : option_table)
+    if (holds<int>(option)) given[option.name] = to_text(sizes.at(n++));
   return given;
 }
 
@@ -296,8 +296,7 @@ FullProblem without_option(const ProblemOption& option, FullProblem problem) {
 
 bool is_set(const ProblemOption& option, const FullProblem& problem) {
   const P usual = defaults_of(problem);
-  return std::visit([&](auto member) { return !(value_of(problem, member) == value_of(usual, member)); }, option.member) ||
-         (option.name == std::string_view("--dropout-seed") && problem.dropout.probability != 0);
+  return std::visit([&](auto member) { return !(value_of(problem, member) == value_of(usual, member)); }, option.member);
 }
 
 Features features_of(const FullProblem& problem) {

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,8 +62,11 @@ struct Results {
 /// The same to the last bit, NaN included.
 bool identical(const Results<float>&, const Results<float>&);
 
-/// The tensors that may be packed with others in one allocation.
-enum class Role { q, k, v, o };
+/// What decides a tensor's extents, type and place. A gradient has the role of the tensor that it belongs to.
+enum class Role { q, k, v, o, lse, bias };
+constexpr bool of_keys(Role role) { return role == Role::k || role == Role::v; }
+/// In fp32 and row-major, whatever the problem's dtype and layout.
+constexpr bool is_dense(Role role) { return role == Role::lse || role == Role::bias; }
 
 /// The place of one tensor in its allocation, in elements.
 struct Placement {
@@ -74,18 +76,18 @@ struct Placement {
   Extents stride{};
 };
 
-/// Extents [B, H or Hkv, Nq or Nk, d] of a tensor.
+/// Extents [B, H or Hkv, Nq or Nk, d] of a tensor; L has one column, and a bias those of bias_shape().
 Extents shape_of(const Problem&, Role);
 
 /// Placement of a tensor under problem.layout:
 ///   bhnd: (B,H,N,d)    bnhd: (B,N,H,d)    qkv: Q, K, V packed (B,N,3,H,d)    kv: K, V packed (B,N,2,Hkv,d), Q (B,N,H,d)
-/// O follows Q's order of axes and is never packed. Gradients lie like the tensors they belong to.
+/// O follows Q's order of axes and is never packed. Dense tensors are row-major; an extent of 1 gets stride 0, so that it broadcasts.
 Placement placement_of(const Problem&, Role);
 
 /// Extents of the bias tensor; all zeros without one.
-Extents bias_shape(const FullProblem&);
+Extents bias_shape(const Problem&);
 
-/// A dense row-major tensor without its address; an extent of 1 gets stride 0, so that it broadcasts.
+/// A dense tensor without its address.
 TensorRef dense_tensor(const char* name, Dtype, const Extents& shape);
 
 /// What a pass does with a tensor.
@@ -96,16 +98,16 @@ struct ProblemTensor {
   const char* file;  ///< of --load and --save, and in checks: "dq"
   const char* copy;  ///< its workspace where its rows are padded; null: they never are
   TensorRef Attention::*on_device;
-  bool backward;                                         ///< only a backward pass has it
-  std::optional<Role> role;                              ///< laid out with the problem, in its dtype; else dense, in fp32
-  Extents (*dense_shape)(const FullProblem&) = nullptr;  ///< of those; all zeros: the problem has no such tensor
-  HostTensor<float> Inputs::*input = nullptr;            ///< given by the caller; null: a result
-  int random_stream = 0;                                 ///< an input's own random numbers
+  bool backward;  ///< only a backward pass has it
+  Role role;
+  HostTensor<float> Inputs::*input;  ///< given by the caller; null: a result
+  int random_stream;                 ///< an input's own random numbers
   HostTensor<float> Results<float>::*result = nullptr;
   HostTensor<double> Results<double>::*in_double = nullptr;
+  bool FullProblem::*only_if = nullptr;  ///< the option that asks for it, if one does
 
-  Extents shape(const FullProblem&) const;
-  Dtype dtype(const FullProblem& p) const { return role ? p.dtype : Dtype::fp32; }
+  Extents shape(const FullProblem& p) const { return shape_of(p, role); }
+  Dtype dtype(const FullProblem& p) const { return is_dense(role) ? Dtype::fp32 : p.dtype; }
   bool exists(const FullProblem&, Pass) const;
   Use use(Pass) const;
 

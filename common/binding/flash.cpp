@@ -187,10 +187,10 @@ void run(const flash_call& call, Pass pass) {
   if (call.seed != 0) a.problem.dropout.seed = call.seed;
   each_tensor(a.problem, pass, [&](const ProblemTensor& each) {
     const auto place = static_cast<std::size_t>(&each - problem_tensors().data());
-    const bool repeats = each.input != nullptr && !each.role;  // a bias, by all heads
+    const bool repeats = each.input != nullptr && each.role == Role::bias;  // a bias, by all heads
     TensorRef seen = each.kernel_view(a.problem);
     Extents shape = each.shape(a.problem);
-    if (exists(call.pages) && (each.on_device == &Attention::K || each.on_device == &Attention::V)) {
+    if (exists(call.pages) && of_keys(each.role)) {
       shape[0] = call.K.shape[0], shape[2] = call.K.shape[2];  // all pages, and the rows of one
       seen.shape = shape;
     }

@@ -93,7 +93,7 @@ def to_draw(files, takes):
     def is_shown(row):
         p = row.problem
         is_plain = p["seq_q"] == p["seq_k"] and p["heads"] == p["kv_heads"] and {*dict(rows.unusual(p))} <= {"input", "scale", "seed"}
-        return row.is_good and is_plain and "/more/" not in row.kernel and takes(row, **p)
+        return row.is_good and is_plain and "/more/" not in (row.kernel or "") and takes(row, **p)
 
     def place(row):
         return row["pass"] == "backward", row.is_peer, rows.ladder_order(row.kernel or row.stage), [*PEERS, row.variant].index(row.variant)

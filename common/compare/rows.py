@@ -15,20 +15,15 @@ PASSES = ("forward", "backward")
 FAILED = ("WRONG", "STOPPED", "CRASHED", "TIMED OUT")
 VERDICTS = ("ok", "refused", "cannot run", *FAILED)
 
-# Fields of rows, which may lack any
-TEXTS = "stage variant pass verdict idea kernel message commit date torch cudnn".split()
-NUMBERS = "flops compulsory_bytes extra_memory_bytes".split()
-
 
 class Failure(Exception):
     """(exit code, message): ends a program with one line on stderr."""
 
 
 class Row(dict):
-    """The JSON object of one run: one variant, one pass, one problem. row.time is row["time"], or None (of TEXTS: "") if the run has none."""
+    """The JSON object of one run: one variant, one pass, one problem. row.time is row["time"], or None if the run has none."""
 
-    def __getattr__(self, name):
-        return self.get(name, "" if name in TEXTS else None)
+    __getattr__ = dict.get
 
     @property
     def label(self):
@@ -81,7 +76,7 @@ def make(values):
     try:
         row = Row((key, value) for key, value in values.items() if value not in (None, ""))
         above_0 = [row["problem"][name] for name in SIZES] + ([row.time["median_ms"]] if row.time else [])
-        sum(row[name] for name in NUMBERS if name in row)  # which only numbers have
+        sum(row[name] for name in ("flops", "compulsory_bytes", "extra_memory_bytes") if name in row)  # which only numbers have
         row["stage"], row["variant"], row.key, row.moved_bytes, row.tflops  # programs ask every row for these
         if row["pass"] not in PASSES or row["verdict"] not in VERDICTS or min(above_0) <= 0:
             raise ValueError("its pass, verdict, sizes or time are none")
@@ -107,7 +102,7 @@ def latest(rows):
     """One row per key, that with the latest date (the last one, if several have it), in the order of first appearance."""
     found = {}
     for row in rows:
-        if row.key not in found or row.date >= found[row.key].date:
+        if row.key not in found or (row.date or "") >= (found[row.key].date or ""):
             found[row.key] = row
     return list(found.values())
 

@@ -130,8 +130,8 @@ class FarProblem {
     });
     Results<float> got;
     each_tensor(p_, pass, [&](const ProblemTensor& each) {
-      const bool of_keys = each.role == Role::k || each.role == Role::v;
-      if (each.result != nullptr) got.*each.result = tensors_.at(&each).fetch(of_keys ? slice_.keys : slice_.queries);
+      if (each.result != nullptr)
+        got.*each.result = tensors_.at(&each).fetch(of_keys(each.role) ? slice_.keys : slice_.queries);
     });
     // D and l are sums over up to 262,200 keys, and their error is the same in all rows that are compared: more than the tolerance
     // of a few rows foresees. A wrong offset is off by the numbers themselves.

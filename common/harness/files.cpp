@@ -153,7 +153,7 @@ LoadedInputs load_inputs(const std::string& folder, GivenOptions given, Pass pas
     found.emplace_back(&each, &files[each.file]);
   });
   for (const auto& [tensor, source] : found)
-    loaded.inputs.*tensor->input = to_tensor(std::move(*source), tensor->dtype(problem), !tensor->role);
+    loaded.inputs.*tensor->input = to_tensor(std::move(*source), tensor->dtype(problem), tensor->role == Role::bias);
   return loaded;
 }
 
@@ -181,7 +181,7 @@ void save_results(const std::string& folder, const Results<float>& results) {
   for (const ProblemTensor& each : problem_tensors()) {
     if (each.result == nullptr || (results.*each.result).empty()) continue;
     const HostTensor<float>& saved = results.*each.result;
-    const std::ptrdiff_t rank = &saved == &results.L ? 3 : 4;  // L is (B,H,Nq)
+    const std::ptrdiff_t rank = each.role == Role::lse ? 3 : 4;  // (B,H,Nq)
     write_npy(file_of(folder, each.file), {saved.shape.begin(), saved.shape.begin() + rank}, saved.values);
   }
 }

@@ -67,9 +67,10 @@ HostTensor<float> make_input(const FullProblem& problem, const ProblemTensor& wh
   const auto normal = [&](float factor) {
     fill_normal(tensor, dtype, random_bits(problem.seed, static_cast<std::uint64_t>(which.random_stream)), factor);
   };
-  if (which.input == &Inputs::bias && problem.bias == BiasKind::alibi) {
+  if (which.role == Role::bias && problem.bias == BiasKind::alibi) {
     fill_slopes(tensor, problem.H);
-  } else if (!which.role || which.backward || kind == InputKind::normal || (kind == InputKind::large && is_value)) {
+  } else if (which.role == Role::bias || which.backward || kind == InputKind::normal ||
+             (kind == InputKind::large && is_value)) {
     normal(1);
   } else if (kind == InputKind::large) {
     normal(10);  // a score is a sum of d products of two normals, times scale = 1/sqrt(d): standard deviation 10^2

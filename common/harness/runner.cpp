@@ -58,7 +58,7 @@ void check_memory(const DeviceInfo& device, const Variant& variant, const FullPr
     const double elements = static_cast<double>(elements_of(each.shape(problem)));
     on_device += elements * static_cast<double>(size_of(each.dtype(problem)));
     if (each.result != nullptr || !loaded) on_host += 4 * elements;
-    staged = std::max(staged, 4 * (each.role ? static_cast<double>(placement_of(problem, *each.role).elements) : elements));
+    staged = std::max(staged, 4 * static_cast<double>(placement_of(problem, each.role).elements));
   });
   on_host += staged;
   for (const WorkspaceSpec& spec : workspaces_of(variant, problem, pass))
@@ -86,11 +86,7 @@ Runner::Runner(Device& device, const Variant& variant, const FullProblem& proble
     std::vector<Buffer>& owners = is_input ? inputs_ : outputs_;
     TensorRef& tensor = a.*each.on_device = each.kernel_view(problem);
     const std::int64_t bytes = size_of(tensor.dtype);
-    if (!each.role) {
-      tensor.data = owners.emplace_back(device_, static_cast<std::size_t>(elements_of(each.shape(problem)) * bytes)).data();
-      return;
-    }
-    const Placement placement = placement_of(problem, *each.role);
+    const Placement placement = placement_of(problem, each.role);
     void*& home = homes[{is_input, placement.home}];
     if (home == nullptr) home = owners.emplace_back(device_, static_cast<std::size_t>(placement.elements * bytes)).data();
     tensor.data = static_cast<char*>(home) + placement.offset * bytes;

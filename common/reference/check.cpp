@@ -55,8 +55,7 @@ Checker::Checker(const FullProblem& p, const Inputs& inputs, Pass pass, const Sa
 
   each_tensor(p, pass, [&](const ProblemTensor& each) {
     if (each.result == nullptr) return;
-    const bool of_keys = each.role == Role::k || each.role == Role::v;
-    const std::vector<Row>& rows = of_keys ? keys : each.in_double == &Results<double>::dBias ? biases : queries;
+    const std::vector<Row>& rows = of_keys(each.role) ? keys : each.role == Role::bias ? biases : queries;
     if (rows.empty()) return;
     std::vector<double>& values = (measured.exact.results.*each.in_double).values;
     expected_.push_back(

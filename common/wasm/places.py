@@ -55,9 +55,6 @@ def with_places(module):
 
 
 def main(command):
-    if "-o" not in command[:-1] or "-c" not in command:
-        print(__doc__.partition("\n")[0], file=sys.stderr)
-        return 2
     output = Path(command[command.index("-o") + 1])
     text = output.with_suffix(".ll")
     to_text = [str(text) if argument == str(output) else "-S" if argument == "-c" else argument for argument in command]

@@ -87,7 +87,7 @@ class Stage:
     def variants(self, texts):
         """(that with which the page begins, what the page knows of all)"""
         listed = json.loads(limited([ROOT / "build/bin" / self.name, "--list", "--device", "cpu", "--json"], {}, RUNNING).out)["variants"]
-        first = next((variant for variant in listed if variant["name"] != "options"), listed[0])  # which is chapter 09's
+        first = next(variant for variant in listed if not variant["in_more"])
         near = [first["kernel"], *re.findall('#include "(.+)"', texts[first["kernel"]])]  # the editor opens where a barrier can be deleted
         first["kernel"] = next((file for file in near if "__syncthreads();" in texts.get(file, "")), near[0])
         return first, {"variants": listed}

@@ -13,7 +13,7 @@ import re
 
 from common.compare.rows import Failure, run_main
 
-from . import check_pages, steps
+from . import check_pages
 from .check_pages import ROOT
 
 MARKER = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -61,7 +61,7 @@ def main(arguments):
         else:
             path.write_text(text)
             print(named)
-    wrong += [*check_pages.problems(), *steps.problems()]
+    wrong += check_pages.problems()
     print("\n".join(wrong) or "docs: all generated parts, links and equation numbers are right")
     return bool(wrong)
 
