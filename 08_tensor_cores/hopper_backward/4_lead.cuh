@@ -122,6 +122,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    // Write after read: dS^T of two tiles before was released with this stage of Q.
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.

@@ -1,4 +1,4 @@
-// 08 Tensor cores, Hopper backward, step 5: nothing waits at the ends of a block or of a kernel.
+// 08 Tensor cores, Hopper backward, step 5: blocks and kernels request early what they begin with.
 //
 //   for every tile j of K, V (one block each), for every tile i of Q, dO that sees any of it:
 //     P^T = e^(scale K_j Q_i^T - L_i), masked                [Bc, d] x [d, Br]           (8.11)
@@ -14,7 +14,8 @@
 // - The producer ends by prefetching to L2 the K and V of the block that probably runs next on its
 //   SM.
 // - This kernel begins while prepare_kernel ends, and convert_kernel while this one ends (CUDA:
-//   programmatic dependent launch). Only what the previous kernel writes has to wait.
+//   programmatic dependent launch). A block waits for what the previous one writes when its inputs
+//   are on their way.
 //
 // Grid, HBM, workspace, shapes: as step 1. Block: as step 4.
 #pragma once
@@ -121,6 +122,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     softmax_backward(dPt, Pt, shared.stats(stage));
     auto& dSt = dPt;
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
+    // Write after read: dS^T of two tiles before was released with this stage of Q.
     store_operand(dSt_smem.below(warp_row).left(), dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.

@@ -143,7 +143,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wgmma_wait<0>(registers(O));
     release(shared.empty_V[KV_ring.stage()]);
   }
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  // Write after read: the products and repair() of all four warps have read Q; O is staged there.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, work.b, work.h, warp_query0,
                shared.Q[0].below(warp_row));  // (8.5)

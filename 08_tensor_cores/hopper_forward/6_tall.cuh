@@ -138,7 +138,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     wgmma_wait<0>(registers(O));
     release(shared.empty_V[KV_ring.stage()]);
   }
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  // Write after read: the products and repair() of all four warps have read Q; O is staged there.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,

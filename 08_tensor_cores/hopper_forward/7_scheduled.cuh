@@ -146,7 +146,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     release(shared.empty_V[KV_ring.stage()]);
     KV_ring.next();
   }
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  // Write after read: the products and repair() of all four warps have read Q; O is staged there.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
   write_by_tma(O, m, l, problem.scale, maps.O, L_all, head / problem.H, head % problem.H,

@@ -11,7 +11,7 @@ namespace {
 constexpr int BACKOFF_TILES = 8;  // that take the maximum at once after one that was recomputed
 
 /// The softmax of a warp's 16 rows of S. Each warp decides for itself how S of tile j becomes P:
-///   exact   j >= lazy_end               mask, maximum; O and l are rescaled
+///   exact   j >= lazy_end, and first    mask, maximum; O and l are rescaled
 ///   lazy    j < lazy_end, P fits        m stays, nothing is rescaled
 ///   repair  j < lazy_end, P too large   S is gone: multiply again with mma.sync, then exact, as
 ///                                       for BACKOFF_TILES more tiles

@@ -180,13 +180,13 @@ def ladder_order(kernel):
 
 @functools.cache
 def device_code(file):
-    """{path: text} of a kernel file and of all .cuh files that it includes."""
+    """{path: text} of a kernel file and of all .cuh files and tables of shapes that it includes."""
     code, unread = {}, [file]
     while unread:
         path = unread.pop()
         if path not in code and (ROOT / path).is_file():
             code[path] = (ROOT / path).read_text(errors="replace")
-            unread += re.findall(r'#include "([^"]+\.cuh)"', code[path])
+            unread += re.findall(r'#include "([^"]+(?:\.cuh|/shapes\.hpp))"', code[path])
     return code
 
 

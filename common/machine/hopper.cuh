@@ -2,7 +2,7 @@
 // some of the warps, registers that move between warps; warpgroup products are in wgmma.cuh. common/machine/cpu/hopper.hpp has the
 // same names for the CPU, and lists the misuse that it finds. Titles in quotation marks are sections of the PTX ISA.
 //
-// Everything except setmaxnreg runs on every GPU since sm_90; code for another architecture traps. Memory means the block's
+// Everything except setmaxnreg runs on every GPU since sm_90; code for another traps, or does without. Memory means the block's
 // shared memory unless it is called global.
 #pragma once
 

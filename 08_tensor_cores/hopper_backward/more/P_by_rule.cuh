@@ -18,8 +18,8 @@ struct PlainRule {
   Problem problem;
 };
 
-/// A rule whose run has a softcap. It is a type of its own, so that the other kernels go without the
-/// work for one: 3 % of the time (H200).
+/// A rule whose run has a softcap. It is a type of its own, so that others go without the work for
+/// one: 3 % of the time (H200).
 template <class Rule>
 struct Capped : Rule {};
 template <class Rule>

@@ -3,8 +3,8 @@
 //
 //   P^T = e^(scale K_j Q_i^T + bias - L_i), masked                                       (8.11)
 //
-// New since step 5, `early`: two lines of its loop. Scores are scaled, get the bias and are masked
-// as ScoreRule says, and L is subtracted before the factor log2(e) where that product would lose
+// New since step 5, `early`: two lines of its loop (lead_loop.cuh). Scores are made as ScoreRule
+// says, and L is subtracted before the factor log2(e) where that product would lose
 // precision. The price is a multiplication and an addition per score, and reading the bias.
 //
 // Grid, shapes: as step 1. Block: as step 4. HBM: as step 1, and the bias for every pair of a

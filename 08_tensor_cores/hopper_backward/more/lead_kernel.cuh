@@ -168,8 +168,8 @@ void start_with(const Rule& rule, const Attention& a, int tiles, const char* nam
     }
     int heads_at_once = heads_in_a_wave(a, tiles);
     if constexpr (Rule::RAGGED) {
-      // A sequence with a quarter of all keys is long: blocks of the last head would run alone, up to
-      // a sixth of the time (H200). Among short ones the rows of one head stay in L2.
+      // A sequence with a quarter of all keys is long: blocks of the last head would run alone, up
+      // to a sixth of the time (H200). Among short ones the rows of one head stay in L2.
       for (int s = 0; s < a.problem.sequences.count(); ++s)
         if (a.problem.sequence(s).Nk > a.problem.Nk / 4) heads_at_once = std::max(heads_at_once, 4);
     }
@@ -178,7 +178,7 @@ void start_with(const Rule& rule, const Attention& a, int tiles, const char* nam
              {.grid = dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
               .block = dim3(Shape::THREADS),
               .shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T),
-              .early = index == 0},
+              .early = index == 0},  // the others add to the same rows
              backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
              view<float>(dQ_accum), heads_at_once, a.limits.multiprocessors, index, a.launches);
     }

@@ -71,6 +71,8 @@ struct SlopesInPanels {
       rows.load(block, 0, k);
       multiply_block<T>(dSt, 0, k, {block[0], block[1], block[2], block[3]});
     }
+    // Write after read: all lanes have read, and dS^T is stored there next.
+    __syncwarp();
   }
 };
 
@@ -129,8 +131,6 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
       if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
     }
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
-    // Write after read: of the slopes, which each lane has read where it stores. ldmatrix and
-    // stmatrix take all lanes together.
     store_operand(dSt_rows, dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.

@@ -81,7 +81,8 @@ __device__ void add_dQ_in_turns(Shared<T, Shape>& shared, const Problem& problem
     }
     bulk_commit();
     // Read after write: the next block has to see the addition with its turn. bulk_wait_read would
-    // not say that it is complete. Write after read: the TMA has read dQ_i, whose buffer the
+    // not say that it is complete; the release below passes on what it makes visible to this
+    // thread. Write after read: the TMA has read dQ_i, whose buffer the
     // consumers fill next.
     bulk_wait<0>();
     mbarrier_arrive(shared.empty_dQ[stage]);

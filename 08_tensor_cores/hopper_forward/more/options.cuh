@@ -162,7 +162,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Maps& maps, const Tensor
     KV_ring.next();
   }
   for (int j = own.begin - 1; j >= work.tiles.begin; --j, KV_ring.next()) skip(shared, KV_ring);
-  // Write after read: the products of all four warps have read Q; O is staged in its buffer.
+  // Write after read: the products and repair() of all four warps have read Q; O is staged there.
   named_barrier_sync(1 + warpgroup(), WARPGROUP);
   const int warp_row = opaque(threadIdx.x) / WARP * 16, head = opaque(work.head);
   if constexpr (Rule::RAGGED) {
@@ -236,7 +236,7 @@ void start_with(const Rule& rule, const Attention& a) {
     if constexpr (Rule::RAGGED) {
       schedule.tiles_of_head = static_cast<int>(a.order.shape[2]);
       schedule.end = schedule.tiles_of_head * a.problem.H;
-      // Each head begins with its longest tiles, of which the last heads have too few for all SMs: up
+      // A head begins with its longest tiles, of which the last heads have too few for all SMs: up
       // to a sixth of the time with fewer at once (H200).
       schedule.heads_at_once = std::max(schedule.heads_at_once, 4);
     }
