@@ -18,8 +18,8 @@ struct PlainRule {
   Problem problem;
 };
 
-/// A rule whose run has a softcap. It is a type of its own, so that others go without the work for
-/// one: 3 % of the time (H200).
+/// A rule whose run has a softcap. A type, so that kernels without a softcap do not carry its work,
+/// 3 % of the time (H200).
 template <class Rule>
 struct Capped : Rule {};
 template <class Rule>
@@ -31,7 +31,7 @@ template <class Rule>
 constexpr bool L_IN_POWERS_OF_2 = !std::is_same_v<Rule, ScoreRule>;
 
 /// (8.11)  Products become P^T. S^T begins at query query0 of a head (over all batches) and at key
-/// key0. With options there is no bias: nvcc would spill. `slopes` takes those of a softcap.
+/// key0. With options there is no bias: nvcc would spill. `slopes` takes a softcap's derivatives.
 template <class Rule, class Scores, class Slopes = NoSlope>
 __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
                                     const QueryStats<L_IN_POWERS_OF_2<Rule>>& stats, int head,

@@ -75,7 +75,7 @@ __device__ void prefetch(const BackwardMaps& maps, const Work& work) {
   }
 }
 
-/// add_dQ() of that sequence, whose rows in dQ_accum are numbered as those of L and D.
+/// add_dQ() of that sequence, whose rows in dQ_accum are numbered like its rows of L and D.
 template <class T, class Shape, class Rule, class Work>
 __device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
                                    const Tensor<float>& dQ_accum, Work work) {
@@ -108,7 +108,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
   auto& shared = shared_of_block<T, Shape>();
   griddepcontrol_launch_dependents();
   const auto work = work_of_block<Shape>(rule, heads_at_once, blockIdx.x);
-  if (work.key0 / Shape::Bc % launches != launch_index) return;  // another launch's
+  // Another launch's: this block writes nothing, so it need not wait for prepare() either.
+  if (work.key0 / Shape::Bc % launches != launch_index) return;
   if (threadIdx.x == 0) {
     // Before initialize(), whose fence publishes these mbarriers too.
     for (Mbarrier& full : shared.full_dSt) init_for_warps(full, Shape::CONSUMERS * 4);
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     shared.initialize();
     // Looked up again, so that no register keeps it for the loop.
     const auto rows = in_batch(rule, work_of_block<Shape>(rule, heads_at_once, blockIdx.x));
-    // Inputs, which the kernel before does not write.
+    // Inputs, which the kernels of prepare() do not write.
     if (work.iterations > 0)
       shared.load_tiles(/*stage=*/0, maps, rows, rows.first(rule.problem), /*first=*/true);
     // Read after write: its L and D are visible to this grid, the TMA included.
@@ -178,7 +179,7 @@ void start_with(const Rule& rule, const Attention& a, int tiles, const char* nam
              {.grid = dim3(static_cast<unsigned>(tiles * a.problem.B * a.problem.Hkv)),
               .block = dim3(Shape::THREADS),
               .shared_bytes = Shape::SHARED_ELEMENTS * sizeof(T),
-              .early = index == 0},  // the others add to the same rows
+              .early = index == 0},  // a later one must wait: it adds to the same rows
              backward_kernel<T, Shape, Rule>, rule, backward_maps<Shape>(a), hbm,
              view<float>(dQ_accum), heads_at_once, a.limits.multiprocessors, index, a.launches);
     }

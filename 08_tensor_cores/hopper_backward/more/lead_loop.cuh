@@ -1,10 +1,10 @@
 // 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh and
 // divided.cuh, which say what they take and what it costs.
 //
-// Read consume() beside that of step 4, `lead`. New are three parameters, so that a problem pays
-// only for what it needs.
-// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. Capped also says
-//   how slopes change dS^T: they wait in 16 bits where the warp will store it.
+// Read consume() next to step 4's, `lead`. It has three new parameters, so that a problem pays only
+// for what it needs.
+// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With Capped, the slopes of
+//   the softcap also multiply dS^T: they wait in 16 bits where the warp will store it.
 // - Shape: one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and buffers of dQ.
 // - Out: where dK and dV go: InTensors (lead_kernel.cuh) as in step 4, WholeGroup (ordered.cuh), or
 //   PartialGradients (divided.cuh).

@@ -6,11 +6,11 @@
 // New since step 5, `early`. In lead_loop.cuh:
 // - OptionsRule masks the scores. Capped caps them first: the slope of the cap waits in 16 bits
 //   where the warp will store dS^T, and multiplies dS^T before that.
-// - With a window perhaps no query sees the block's keys: nothing is loaded, and dK = dV = 0.
+// - With a window perhaps no query sees the block's keys: it loads nothing, and dK = dV = 0.
 // In lead_kernel.cuh:
 // - A block looks up its sequence, and the last query of its keys' windows as well as the first.
 // - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
-//   scores are masked and nothing is stored (in_batch).
+//   it masks the scores and stores nothing (in_batch).
 // - In L, D and dQ_accum each sequence has its own padded rows (row_of). dK and dV go to rows of
 //   the sequence alone.
 //
