@@ -9,11 +9,14 @@
 //   dq_kernel: for every tile i of Q, dO (one block each), over the tiles j of K, V:
 //     dQ_i += scale dS K_j                                 [Br, Bc] x [Bc, d]          (8.16)
 //
-// New since chapter 07: 16-bit products on tensor cores, with P and dS rounded and fp32 sums.
-// dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
-// operand of (8.14) and (8.15). A warp owns the same rows of scores and of gradients, so that warps
-// exchange no data. Two tiles of Q and dO: one is in flight. The phases are those of 07; one loop
-// runs over the tiles of all heads (QueryLoop of parts/before_and_after.cuh).
+// New since chapter 07, whose phases are the same:
+// - 16-bit products on tensor cores, with P and dS rounded and fp32 sums.
+// - dk_dv_kernel computes transposed scores, whose accumulators already have the layout of the left
+//   operand of (8.14) and (8.15); dq_kernel does not, so it has its own recompute_P_of_rows().
+// - A warp owns the same rows of scores and of gradients, so that warps exchange no data.
+// - Two tiles of Q and dO: one is in flight.
+// - One loop runs over the tiles of all heads (QueryLoop of parts/before_and_after.cuh).
+// - At Width 256 a block has half the columns of dK and dV (COLUMN_BLOCKS).
 //
 // Seven products; no two blocks add to the same element, so every run gives the same bits.
 //

@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
         // Write after read: dS^T overwrites blocks of P^T that other lanes have read.
         __syncwarp();
       }
-      // Packed here, for P^T's tile and both products: otherwise nvcc spills.
+      // Packed here, between the branches, once for P^T's tile and both products: otherwise nvcc
+      // spills.
       const InRegisters<T, Shape::ROW_FRAGMENTS, Shape::QUERY_FRAGMENTS / 2> Pt_or_dSt_reg(
           St_or_dPt);
       if (first_half) store_in_lane_order(Pt_rows, Pt_or_dSt_reg);

@@ -12,7 +12,10 @@
 // New since backward/2_five_products.cuh: the copies of Hopper forward, step 1, and the products of
 // its step 2. Here wgmma multiplies 64 keys by a tile of queries, which it reads from shared
 // memory. Keys are still the rows of scores, so that P^T and dS^T are the left operands of (8.14)
-// and (8.15) where they are, in registers.
+// and (8.15) where they are, in registers. Also new:
+// - A lane masks by two bounds (mask_transposed()).
+// - L comes times log2(e) (recompute_P_log2(), which says what that costs): no rule for large L.
+// - A block has all columns of dK and dV. As many heads run at a time as give each SM a block.
 //
 // The fifth product, dQ, needs the dS^T of other warps. They store it, and wgmma sums down the rows
 // of dS^T and K (MN-major), so that no tile is transposed. Each warpgroup multiplies a share of dQ.
@@ -121,7 +124,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
     dQ.issue(dSt_smem, shared.K);    // (8.16)
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ.acc));
+    dQ.wait_with(dV);
     dQ.add(dQ_accum.head(work.b, at.h), at.query0);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));
@@ -171,7 +174,7 @@ void start(Shape, const Attention& a) {
   });
 }
 
-const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape, /*Percent=*/97>>(
+const Variant variant = hopper_backward_step<warpgroup_shapes<BackwardShape>>(
     "warpgroups", "the TMA copies, wgmma multiplies; keys are rows of scores");
 
 }  // namespace

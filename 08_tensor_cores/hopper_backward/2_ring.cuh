@@ -123,7 +123,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     dQ.issue(dSt_smem, shared.K);    // (8.16)
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ.acc));
+    dQ.wait_with(dV);
     dQ.add(dQ_accum.head(work.b, at.h), at.query0);
     // Write after read: this warp's products have read the tiles.
     wgmma_wait<0>(registers(dK));

@@ -125,7 +125,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     dQ.issue(dSt_smem, shared.K);    // (8.16)
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     // Read after write: dV and dQ are complete, dK may not be.
-    wgmma_wait<1>(registers(dV), registers(dQ.acc));
+    dQ.wait_with(dV);
     // Write after read: the TMA has read the dQ of two tiles ago.
     wait_empty(shared.empty_dQ[stage], parity);
     dQ.store(shared.dQ[stage]);

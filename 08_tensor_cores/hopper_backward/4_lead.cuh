@@ -19,6 +19,8 @@
 // - Nobody has to ask whether a tile of dS^T is empty. It goes by the stage of its Q, and the next
 //   Q lands there only after the maker has released the stage, which it does when dQ is complete.
 // - dQ needs one buffer. dK is staged in V: the runner may end while the maker still reads K.
+// - At Width 128 the maker gets registers of the runner. Both compute the place of the block again
+//   at the end, so that no register keeps it.
 //
 // Who waits: in tile i the maker waits for dS_i of the runner and for the adder to have read the
 // previous dQ; both wait for Q_i and dO_i, and these for the release of tile i - 2 by all warps.
@@ -139,8 +141,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     }
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MakesDQ) {
-      // Read after write: dV and dQ are complete; its first product may also be its last.
-      wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
+      // Read after write: dV and dQ are complete, dK may not be.
+      dQ.wait_with(dV);
       // Write after read: the TMA has read the previous dQ.
       wait_empty(shared.empty_dQ[0], iteration % 2);
       dQ.store(shared.dQ[0]);

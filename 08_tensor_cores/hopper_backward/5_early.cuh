@@ -139,8 +139,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem,
     }
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MakesDQ) {
-      // Read after write: dV and dQ are complete; its first product may also be its last.
-      wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
+      // Read after write: dV and dQ are complete, dK may not be.
+      dQ.wait_with(dV);
       // Write after read: the TMA has read the previous dQ.
       wait_empty(shared.empty_dQ[0], iteration % 2);
       dQ.store(shared.dQ[0]);

@@ -126,8 +126,9 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       wgmma_wait<1>(registers(S));
       release(shared.empty_K[stage]);
       const auto alpha = softmax(j);
-      // Read after write: V_j has landed. The wait stands here as a branch, without which ptxas
-      // moves the exponentials behind the wait for P V.
+      // Read after write: V_j has landed.
+      // The order of instructions: the wait is a branch, and stands here because ptxas would
+      // otherwise move the exponentials behind the wait for P V.
       wait_full(shared.full_V[stage], parity);
       // Read after write: O is complete.
       // Write after read: this warp's share of the product has read P and V_(j+1).

@@ -110,8 +110,8 @@ __device__ void consume(Shared<T, Shape>& shared, const Problem& problem, const 
       // Read after write: K_j has landed.
       wait_full(shared.full_K[stage], parity);
       issue_S(S, Q, shared.K[stage]);  // (8.1)
-      // Read after write: V_(j+1) has landed. (The branch that step 4 needs behind the exponentials
-      // is now the one on P_is_final.)
+      // Read after write: V_(j+1) has landed.
+      // The order of instructions: step 4's branch is now the one on P_is_final.
       wait_full(shared.full_V[previous.stage()], previous.parity());
       issue_PV(O, P, shared.V[previous.stage()]);  // (8.4)
 

@@ -37,6 +37,12 @@ struct ShareOfDQ {
     wgmma_commit();
   }
 
+  /// Until this and the products issued before it, dV's, are complete; the next, dK's, may not be.
+  template <class Gradient>
+  __device__ void wait_with(Gradient& dV) {
+    wgmma_wait<1>(registers(dV), registers(acc));
+  }
+
   /// Offset of this lane's four elements of fragment n of the warp's 16 rows in dQ_accum (its
   /// order: parts/before_and_after.cuh), for a tile that begins at query0.
   __device__ int offset(int query0, int n) const {
@@ -84,6 +90,12 @@ struct WholeDQ {
           acc[product], dSt.mn_major(product * WARPGROUP_ROWS), K.mn_major(), /*add=*/false);
     }
     wgmma_commit();
+  }
+
+  /// As ShareOfDQ does. The first product may also be the last.
+  template <class Gradient>
+  __device__ void wait_with(Gradient& dV) {
+    wgmma_wait<1>(registers(dV), registers(acc[0]), registers(acc[PRODUCTS - 1]));
   }
 
   /// Stores to shared memory, in the layout of dQ_accum.

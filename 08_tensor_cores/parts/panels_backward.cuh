@@ -1,5 +1,4 @@
-// 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P;
-// which kernel the host chooses.
+// 08 Tensor cores, Hopper backward, all steps: a block's work, shared memory, loads, products; P.
 #pragma once
 
 #include "08_tensor_cores/parts/before_and_after.cuh"
@@ -160,46 +159,6 @@ __device__ void recompute_P_log2(Scores& St, const QueryStats</*LInPowersOf2=*/t
   St.each_at([&](float& s, int, int query) {
     s = exp2_approx(fmaf(scale_log2, s, -stats.L_log2(query)));
   });
-}
-
-// ---- The host: which kernel is the fastest where -----------------------------------------------
-
-/// "" or why no kernel is compiled for the problem.
-inline std::string refuse_wide_heads(const Problem& p) {
-  if (p.d <= 128) return refuse_backward_with_sum(p, width_of_sum(p));
-  return "--head-dim is " + std::to_string(p.d) + "; allowed: 1 to 128; --variant relay takes 256";
-}
-
-/// Whether the steps of the ladder take it: no bias and a scale above 0.
-inline bool is_of_ladder(const FullProblem& p) {
-  return (features_of(p) & ~plain_problem) == Features::none;
-}
-
-enum class BackwardKernel { early, general, options_lead, ordered, relay };
-
-/// The fastest kernel for Hopper, as measured (H200), but where blocks are few: more/divided.cuh.
-inline BackwardKernel fastest_kernel(const FullProblem& p) {
-  if (p.d > 128) return BackwardKernel::relay;
-  if (!p.is_general()) return BackwardKernel::options_lead;
-  // Under a mask the blocks of a large group drift apart, and L2 loses its heads. Turns prevent it.
-  if (p.d > 64 && p.causal && p.group_size() > 6 && p.Nq <= 4096) return BackwardKernel::ordered;
-  return is_of_ladder(p) ? BackwardKernel::early : BackwardKernel::general;
-}
-/// As a function for a Variant.
-template <BackwardKernel kernel>
-bool is_fastest(const FullProblem& p, Pass pass) {
-  return pass == Pass::backward && fastest_kernel(p) == kernel;
-}
-
-/// A step of the ladder.
-template <const auto& shapes>
-Variant hopper_backward_step(const char* name, const char* idea,
-                             bool (*fastest)(const FullProblem&, Pass) = nullptr) {
-  Variant step = plain_backward_step<shapes, /*SumsInHbm=*/true>(name, idea);
-  step.refuse = refuse_wide_heads;
-  step.refuse_on = refuse_unless_sm90;
-  step.fastest = fastest;
-  return step;
 }
 
 }  // namespace

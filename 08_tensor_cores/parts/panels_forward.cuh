@@ -102,7 +102,7 @@ __device__ void issue_S(Scores& S, const QueryRows& Q, KeyTile& K) {
   wgmma_commit();
 }
 
-/// (6.4)  O += P V.
+/// (6.4), or (8.4) in steps 5 to 7:  O += P V.
 template <class Output, class Weights, class ValueTile>
 __device__ void issue_PV(Output& O, const Weights& P, ValueTile& V) {
   // Read after write: O has been rescaled and P packed.

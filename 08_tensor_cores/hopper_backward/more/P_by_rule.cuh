@@ -3,6 +3,7 @@
 // both with L times log2(e); ScoreRule for any bias and scale. And the producer; and their Variant.
 #pragma once
 
+#include "08_tensor_cores/hopper_backward/shapes.hpp"
 #include "08_tensor_cores/parts/panels_backward.cuh"
 #include "08_tensor_cores/parts/recompute_P.cuh"
 #include "common/parts/score_rule.cuh"
@@ -27,6 +28,14 @@ constexpr bool CAPS = false;
 template <class Rule>
 constexpr bool CAPS<Capped<Rule>> = true;
 
+/// Whether scores are capped. Always true or always false, but asked at run time: where ptxas knows
+/// the answer, it spills registers.
+template <class Rule>
+__device__ bool caps([[maybe_unused]] const Rule& rule) {
+  if constexpr (CAPS<Rule>) return opaque(rule.problem.softcap) != 0.0f;
+  return false;
+}
+
 template <class Rule>
 constexpr bool L_IN_POWERS_OF_2 = !std::is_same_v<Rule, ScoreRule>;
 
@@ -40,8 +49,7 @@ __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
     mask_transposed(St, rule.problem, query0, key0);
     recompute_P_log2(St, stats, rule.problem.scale);
   } else if constexpr (Rule::OPTIONS) {
-    // A condition that always holds: without it ptxas spills registers.
-    if (CAPS<Rule> && opaque(rule.problem.softcap) != 0.0f) rule.cap(St, slopes);
+    if (caps(rule)) rule.cap(St, slopes);
     // opaque(): no register keeps what comes of it for the next tile.
     rule.template mask</*Transposed=*/true>(St, query0, opaque(key0));
     recompute_P_log2(St, stats, rule.late_scale);
@@ -67,14 +75,13 @@ __device__ void produce(Shared<T, Shape>& shared, const BackwardMaps& maps, cons
   }
 }
 
-/// Prepares, and calls f(rule, tensors) to start a kernel: that for a plain problem has the shorter
-/// loop of the ladder's steps.
-template <class T, int Width, class F>
-void prepare_by_rule(const Attention& a, const TensorRef* dQ_accum, F f) {
+/// Calls f(rule): that for a plain problem has the shorter loop of the ladder's steps.
+template <class F>
+void by_rule(const Attention& a, F f) {
   if (is_of_ladder(a.problem)) {
-    f(PlainRule{a.problem}, prepare<T, Width, /*LInPowersOf2=*/true>(a, dQ_accum));
+    f(PlainRule{a.problem});
   } else {
-    f(score_rule(a), prepare<T, Width>(a, dQ_accum));
+    f(score_rule(a));
   }
 }
 

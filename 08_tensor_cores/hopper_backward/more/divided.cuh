@@ -108,8 +108,11 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef &dK = a.workspace("dK_partial"), &dV = a.workspace("dV_partial");
     const int subgroups = static_cast<int>(dK.shape[1]) / p.Hkv;
-    start_turns<T, Shape>("backward_divided", a, divided(p, subgroups),
-                          PartialGradients{subgroups, view<float>(dK), view<float>(dV)});
+    by_rule(a, [&](auto rule) {
+      rule.problem = divided(p, subgroups);
+      start_turns<T, Shape>("backward_divided", a, rule,
+                            PartialGradients{subgroups, view<float>(dK), view<float>(dV)});
+    });
     const unsigned blocks =
         blocks_for(p.Nk, PREPARE_THREADS / (Shape::Width / 8)) * static_cast<unsigned>(p.B * p.Hkv);
     launch("sum_partial", {dim3(blocks), dim3(PREPARE_THREADS)},

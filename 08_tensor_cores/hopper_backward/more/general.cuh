@@ -3,22 +3,23 @@
 //
 //   P^T = e^(scale K_j Q_i^T + bias - L_i), masked                                       (8.11)
 //
-// New since step 5, `early`: two lines of its loop (lead_loop.cuh). Scores are made as ScoreRule
-// says, and L is subtracted before the factor log2(e) where that product would lose
-// precision. The price is a multiplication and an addition per score, and reading the bias.
+// New since step 5, `early`, whose kernel and loop take rules in kernel_by_rule.cuh and
+// loop_by_rule.cuh: the rule. ScoreRule makes the scores, and L is subtracted before the factor
+// log2(e) where that product would lose precision. The price is a multiplication and an addition
+// per score, and reading the bias.
 //
 // Grid, shapes: as step 1. Block: as step 4. HBM: as step 1, and the bias for every pair of a
 // visited tile.  Workspace: L and D; dQ_accum.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_kernel.cuh"
+#include "08_tensor_cores/hopper_backward/more/kernel_by_rule.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_general {
 namespace {
 
-/// LeadShape as a type of this file, by which shapes.hpp finds start().
+/// LoopShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
-struct BackwardShape : LeadShape<Sizes...> {};
+struct BackwardShape : LoopShape<Sizes...> {};
 
 template <class Shape>
 void start(Shape, const Attention& a) {

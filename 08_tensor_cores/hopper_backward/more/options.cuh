@@ -3,11 +3,11 @@
 //   P^T = e^(scale K_j Q_i^T, capped, - L_i), masked                                     (8.11)
 //   dS^T = slope o P^T o (dP^T - D_i)                                                    (9.2)
 //
-// New since step 5, `early`. In lead_loop.cuh:
+// New since step 5, `early`. In loop_by_rule.cuh:
 // - OptionsRule masks the scores. Capped caps them first: the slope of the cap waits in 16 bits
 //   where the warp will store dS^T, and multiplies dS^T before that.
 // - With a window perhaps no query sees the block's keys: it loads nothing, and dK = dV = 0.
-// In lead_kernel.cuh:
+// In kernel_by_rule.cuh:
 // - A block looks up its sequence, and the last query of its keys' windows as well as the first.
 // - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
 //   it masks the scores and stores nothing (in_batch).
@@ -21,14 +21,14 @@
 // Workspace: L and D; dQ_accum; in a ragged batch with padding for each sequence.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_kernel.cuh"
+#include "08_tensor_cores/hopper_backward/more/kernel_by_rule.cuh"
 
 namespace flash::tensor_cores::hopper_backward_more_options {
 namespace {
 
-/// LeadShape as a type of this file, by which shapes.hpp finds start().
+/// LoopShape as a type of this file, by which shapes.hpp finds start().
 template <int... Sizes>
-struct BackwardShape : LeadShape<Sizes...> {};
+struct BackwardShape : LoopShape<Sizes...> {};
 
 template <class Shape, class Rule>
 void start_by(const Rule& rule, const Attention& a, int tiles, const char* name) {
@@ -47,8 +47,8 @@ void start(Shape, const Attention& a) {
 
 const Variant variant = [] {
   Variant step = general_hopper_backward_step<warpgroup_shapes<BackwardShape>>(
-      "options_lead", "early with a window, a softcap; ragged batches",
-      is_fastest<BackwardKernel::options_lead>);
+      "options_early", "early with a window, a softcap; ragged batches",
+      is_fastest<BackwardKernel::options_early>);
   step.workspace = options_workspace;
   step.by_launches = true;
   step.takes = plain_problem | Features::window | Features::softcap | Features::lengths;

@@ -1,7 +1,7 @@
 // 08 Tensor cores, Hopper backward, deterministic dQ, by blocks that take turns.
 //
 // New since step 4, `lead`, where blocks add to dQ in any order, and rounding differs from run to
-// run: blocks take turns. Read lead_loop.cuh and turns.cuh before this file.
+// run: blocks take turns. Read loop_by_rule.cuh and turns.cuh first.
 // - Blocks add to a tile of dQ in the order of their keys, each once its predecessor signals that
 //   its addition is complete. Only adders wait, as long as dQ's ring has room. Completion takes
 //   longer than the read by the TMA, so two adders alternate.
@@ -28,23 +28,12 @@ namespace {
 template <int... Sizes>
 struct BackwardShape : TurnShape<Sizes...> {};
 
-/// Where `ordered` leaves dK and dV, which are of a whole group: in their tensors.
-struct WholeGroup {
-  __device__ int kv_head(int group) const { return group; }
-
-  template <class Rule, class T, class Work, class Staging, class Gradient>
-  __device__ void write(const Rule&, const BackwardTensors<T>& hbm, const Work& work,
-                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
-    const int row0 = work.key0 + staging.row0;
-    write_rows(hbm.dV.head(work.b, work.kv_head), row0, dV, staging);
-    write_rows(hbm.dK.head(work.b, work.kv_head), row0, dK, staging);
-  }
-};
-
 template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
-    start_turns<T, Shape>("backward_ordered", a, a.problem, WholeGroup{});
+    by_rule(a, [&](const auto& rule) {
+      start_turns<T, Shape>("backward_ordered", a, rule, WholeGroup{});
+    });
     convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });
 }

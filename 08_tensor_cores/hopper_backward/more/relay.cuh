@@ -225,7 +225,8 @@ void start(Shape, const Attention& a) {
     const Problem& p = a.problem;
     const TensorRef& dQ_accum = a.workspace("dQ_accum");
     const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-    prepare_by_rule<T, Shape::Width>(a, &dQ_accum, [&]<class Rule>(Rule rule, const auto& hbm) {
+    by_rule(a, [&]<class Rule>(const Rule& rule) {
+      const auto hbm = prepare<T, Shape::Width, L_IN_POWERS_OF_2<Rule>>(a, &dQ_accum);
       launch("backward_relay",
              {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
               Shape::SHARED_ELEMENTS * sizeof(T)},

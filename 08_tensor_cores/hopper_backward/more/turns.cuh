@@ -1,25 +1,25 @@
 // 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why and what it costs,
-// and of divided.cuh: the loop of lead_loop.cuh, in blocks that take turns at a tile of dQ.
+// and of divided.cuh: the loop of loop_by_rule.cuh, in blocks that take turns at a tile of dQ.
 //
 // New since step 4, `lead`, in this order: two adders, and at Width 128 two makers; the order of
 // the tiles of queries; the turn that an adder waits for and passes on; the ticket of a block; and
 // as parameters the rule of the scores, and where dK and dV go.
 #pragma once
 
-#include "08_tensor_cores/hopper_backward/more/lead_loop.cuh"
+#include "08_tensor_cores/hopper_backward/more/loop_by_rule.cuh"
 
 namespace flash::tensor_cores {
 namespace {
 
-/// LeadShape with two adders. At Width 128 both warpgroups make dQ: one alone stores it so late
+/// LoopShape with two adders. At Width 128 both warpgroups make dQ: one alone stores it so late
 /// that the blocks behind it wait, 3 % of the time (H200).
 template <int Width, int Br, int Bc>
-using LeadInTurns = LeadShape<Width, Br, Bc, /*DQStages=*/2, Width == 128 && Bc == 128 ? 2 : 1>;
+using LoopInTurns = LoopShape<Width, Br, Bc, /*DQStages=*/2, Width == 128 && Bc == 128 ? 2 : 1>;
 
 template <int Width, int Br, int Bc>
-struct TurnShape : LeadInTurns<Width, Br, Bc> {
+struct TurnShape : LoopInTurns<Width, Br, Bc> {
   template <class T>
-  struct Shared : LeadInTurns<Width, Br, Bc>::template Shared<T> {
+  struct Shared : LoopInTurns<Width, Br, Bc>::template Shared<T> {
     int ticket;  // index of the block's work
   };
   static constexpr int SHARED_ELEMENTS = sizeof(Shared<short>) / 2;  // of 16 bits
@@ -95,6 +95,19 @@ __device__ void add_dQ_in_turns(Shared<T, Shape>& shared, const Problem& problem
   }
 }
 
+/// Where `ordered` leaves dK and dV, which are of a whole group: in their tensors.
+struct WholeGroup {
+  __device__ int kv_head(int group) const { return group; }
+
+  template <class Rule, class T, class Work, class Staging, class Gradient>
+  __device__ void write(const Rule&, const BackwardTensors<T>& hbm, const Work& work,
+                        const Staging& staging, const Gradient& dK, const Gradient& dV) const {
+    const int row0 = work.key0 + staging.row0;
+    write_rows(hbm.dV.head(work.b, work.kv_head), row0, dV, staging);
+    write_rows(hbm.dK.head(work.b, work.kv_head), row0, dK, staging);
+  }
+};
+
 /// `out` says which K and V a block loads, and where its dK and dV go: for `ordered` WholeGroup.
 template <class T, class Shape, class Rule, class Out>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
@@ -165,22 +178,21 @@ int heads_in_turns(const Attention& a, const Problem& p, int tiles) {
   return std::max(two_waves, heads_in_L2(p.B * p.Hkv, bytes));
 }
 
-/// Starts the kernels up to dQ_accum. p: the problem as blocks see it.
-template <class T, class Shape, class Out>
-void start_turns(const char* name, const Attention& a, const Problem& p, const Out& out) {
+/// Starts the kernels up to dQ_accum. The rule has the problem as blocks see it.
+template <class T, class Shape, class Rule, class Out>
+void start_turns(const char* name, const Attention& a, const Rule& rule, const Out& out) {
+  const Problem& p = rule.problem;
   const TensorRef& dQ_accum = a.workspace("dQ_accum");
   // No block stores dQ of queries that see no key: clear it here.
   const TensorRef* const cleared = p.causal && p.Nq > p.Nk ? &dQ_accum : nullptr;
+  const auto hbm = prepare<T, Shape::Width, L_IN_POWERS_OF_2<Rule>>(a, cleared);
   const int tiles = static_cast<int>(blocks_for(p.Nk, Shape::Bc)), blocks = tiles * p.B * p.Hkv;
-  prepare_by_rule<T, Shape::Width>(a, cleared, [&]<class Rule>(Rule rule, const auto& hbm) {
-    rule.problem = p;
-    launch(name,
-           {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
-            Shape::SHARED_ELEMENTS * sizeof(T)},
-           backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), hbm,
-           view<float>(dQ_accum), view<int>(a.workspace("counter")),
-           view<int>(a.workspace("turns")), heads_in_turns<Shape>(a, p, tiles), out);
-  });
+  launch(name,
+         {dim3(static_cast<unsigned>(blocks)), dim3(Shape::THREADS),
+          Shape::SHARED_ELEMENTS * sizeof(T)},
+         backward_in_turns<T, Shape, Rule, Out>, rule, backward_maps<Shape>(a), hbm,
+         view<float>(dQ_accum), view<int>(a.workspace("counter")), view<int>(a.workspace("turns")),
+         heads_in_turns<Shape>(a, p, tiles), out);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // 08 Tensor cores, Hopper backward: the kernel of general.cuh and options.cuh, around the loop of
-// lead_loop.cuh.
+// loop_by_rule.cuh.
 //
 // New since step 5, `early`:
 // - The rule decides a block's work. In a ragged batch that is a tile of one sequence, and the
@@ -9,7 +9,7 @@
 #pragma once
 
 #include "08_tensor_cores/backward/more/options_before_and_after.cuh"
-#include "08_tensor_cores/hopper_backward/more/lead_loop.cuh"
+#include "08_tensor_cores/hopper_backward/more/loop_by_rule.cuh"
 
 namespace flash::tensor_cores {
 namespace {
@@ -84,7 +84,7 @@ __device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
   add_dQ<T, Shape>(shared, rule.problem, dQ_accum, work);
 }
 
-/// Where `general` and `options_lead` leave dK and dV: in their tensors, whose head is looked up
+/// Where `general` and `options_early` leave dK and dV: in their tensors, whose head is looked up
 /// again, as no register keeps it.
 struct InTensors {
   int heads_at_once;

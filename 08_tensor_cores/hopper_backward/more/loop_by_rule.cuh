@@ -1,12 +1,13 @@
 // 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh and
 // divided.cuh, which say what they take and what it costs.
 //
-// Read consume() next to step 4's, `lead`. It has three new parameters, so that a problem pays only
-// for what it needs.
+// New since steps 4 and 5, whose loop is the same: consume() has three parameters, so that a
+// problem pays only for what it needs.
 // - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With Capped, the slopes of
 //   the softcap also multiply dS^T: they wait in 16 bits where the warp will store it.
-// - Shape: one maker as in step 4, or two, each with a ShareOfDQ as in step 3; and buffers of dQ.
-// - Out: where dK and dV go: InTensors (lead_kernel.cuh) as in step 4, WholeGroup (ordered.cuh), or
+// - Shape: one maker as in step 4, or two that share dQ as in step 3 (DQOfTwoMakers); and how many
+//   buffers of dQ.
+// - Out: where dK and dV go: InTensors (kernel_by_rule.cuh) as in step 4, WholeGroup (turns.cuh) or
 //   PartialGradients (divided.cuh).
 #pragma once
 
@@ -20,7 +21,7 @@ namespace {
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
 /// DQStages: buffers of dQ, each with an adder. Makers: warpgroups that multiply dQ.
 template <int Width_, int Br_, int Bc_, int DQStages = 1, int Makers = 1>
-struct LeadShape {
+struct LoopShape {
   static constexpr int Width = Width_, Br = Br_, Bc = Bc_;
   static constexpr int QUERY_FRAGMENTS = Br / 8, COL_FRAGMENTS = Width / 8;  // of S^T; of dK, dV
   // Of the ring of Q and dO; tiles of dS; of the ring of dQ.
@@ -79,9 +80,25 @@ struct SlopesInPanels {
 template <class Operand>
 SlopesInPanels(Operand) -> SlopesInPanels<Operand>;  // clang 14 does not deduce it from aggregates
 
-/// dQ of a tile of queries, in one maker, or in two that share it.
+/// dQ of a tile of queries in one maker, as in step 4: the runner announces its dS^T and goes on.
 template <class Shape>
-using DQ = std::conditional_t<Shape::MAKERS == 1, WholeDQ<Shape>, ShareOfDQ<Shape>>;
+struct DQOfOneMaker : WholeDQ<Shape> {
+  static __device__ void announce(Mbarrier& full_dSt) { commit(full_dSt); }
+  static __device__ void wait_for_dSt(Mbarrier& full_dSt, int parity) {
+    wait_full(full_dSt, parity);
+  }
+};
+/// In two, as in step 3: both wait for each other's dS^T, and a named barrier costs less than an
+/// mbarrier. (1 and 2 belong to the warpgroups.)
+template <class Shape>
+struct DQOfTwoMakers : ShareOfDQ<Shape> {
+  static __device__ void announce(Mbarrier&) {}
+  static __device__ void wait_for_dSt(Mbarrier&, int) {
+    named_barrier_sync(3, Shape::CONSUMER_THREADS);
+  }
+};
+template <class Shape>
+using DQ = std::conditional_t<Shape::MAKERS == 1, DQOfOneMaker<Shape>, DQOfTwoMakers<Shape>>;
 
 /// Consumer warpgroup `Index`: its rows of a tile of K and V. Compiled separately for the maker and
 /// the runner: ptxas serialises products that are in flight across a branch. `out` takes dK and dV.
@@ -127,32 +144,26 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
-    if constexpr (CAPS<Rule>) {
-      if (problem.softcap != 0.0f) slopes.multiply_into(dSt);
-    }
+    if (caps(rule)) slopes.multiply_into(dSt);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_rows, dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory
     // through the async proxy.
     fence_proxy_async();
-    if constexpr (Shape::MAKERS == 1) commit(shared.full_dSt[stage]);
+    DQ<Shape>::announce(shared.full_dSt[stage]);
 
     // 3. dV += P^T dO; a maker: dQ = dS K; dK += dS^T Q, while dQ goes to the adder.
     issue_gradient(dV, Pt_reg, dO);  // (8.14)
     DQ<Shape> dQ;                    // in the runner unused
     if constexpr (MAKES_DQ) {
-      // Read after write: both warpgroups have stored dS^T. Two makers both wait, and a named
-      // barrier costs less than an mbarrier. (1 and 2 belong to the warpgroups.)
-      if constexpr (Shape::MAKERS == 1) wait_full(shared.full_dSt[stage], parity);
-      if constexpr (Shape::MAKERS == 2) named_barrier_sync(3, Shape::CONSUMER_THREADS);
+      // Read after write: both warpgroups have stored dS^T.
+      dQ.wait_for_dSt(shared.full_dSt[stage], parity);
       dQ.issue(dSt_smem, shared.K);  // (8.16)
     }
     issue_gradient(dK, dSt_reg, Q);  // (8.15)
     if constexpr (MAKES_DQ) {
-      // Read after write: dV and dQ are complete; its first product may also be its last.
-      if constexpr (Shape::MAKERS == 1)
-        wgmma_wait<1>(registers(dV), registers(dQ.acc[0]), registers(dQ.acc[dQ.PRODUCTS - 1]));
-      if constexpr (Shape::MAKERS == 2) wgmma_wait<1>(registers(dV), registers(dQ.acc));
+      // Read after write: dV and dQ are complete, dK may not be.
+      dQ.wait_with(dV);
       const int dQ_stage = iteration % Shape::DQ_STAGES;
       // Write after read: the TMA has read the dQ that was there.
       wait_empty(shared.empty_dQ[dQ_stage], iteration / Shape::DQ_STAGES % 2);
