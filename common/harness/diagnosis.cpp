@@ -26,35 +26,34 @@ std::string factor_words(const TensorCheck& tensor) {
          (*tensor.factor == -1 ? ": a sign" : "");
 }
 
+const char* address_of(const TensorRef& t, std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t col) {
+  const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
+  return static_cast<const char*>(t.data) + at * size_of(t.dtype);
+}
+
 /// "" or which rows of a tensor, of the first head that has some, hold elements that no launch has written.
 std::string unwritten_of(const TensorRef& t) {
-  std::vector<std::int64_t> rows;
-  std::string place, writer;  // of other elements
-  for (std::int64_t b = 0; b < t.shape[0]; ++b) {
-    for (std::int64_t h = 0; h < t.shape[1]; ++h) {
-      const std::string head = " (batch " + std::to_string(b) + ", head " + std::to_string(h) + ")";
-      for (std::int64_t row = 0; row < t.shape[2]; ++row) {
-        bool all = true;
-        for (std::int64_t col = 0; col < t.shape[3]; ++col) {
-          const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
-          const char* const address = static_cast<const char*>(t.data) + at * size_of(t.dtype);
-          const bool written = simt::was_written(address, static_cast<std::size_t>(size_of(t.dtype)));
-          if (written && writer.empty()) writer = simt::writer_near(address);
-          all = all && written;
-        }
-        if (all || (!rows.empty() && place != head)) continue;
-        place = head;
-        rows.push_back(row);
-      }
+  const std::int64_t H = t.shape[1], N = t.shape[2];
+  std::vector<std::int64_t> rows;  // counted over all heads
+  std::string writer;              // of other elements
+  for (std::int64_t row = 0; row < t.shape[0] * H * N; ++row) {
+    bool all = true;
+    for (std::int64_t col = 0; col < t.shape[3]; ++col) {
+      const char* const address = address_of(t, row / N / H, row / N % H, row % N, col);
+      const bool written = simt::was_written(address, static_cast<std::size_t>(size_of(t.dtype)));
+      if (written && writer.empty()) writer = simt::writer_near(address);
+      all = all && written;
     }
+    if (!all && (rows.empty() || rows.front() / N == row / N)) rows.push_back(row);
   }
   if (rows.empty()) return "";
-  const std::int64_t first = rows.front(), last = rows.back();
-  const bool all_between = last - first + 1 == static_cast<std::int64_t>(rows.size());
   if (writer.empty()) return std::string("no thread has written any element of ") + t.name + ": is its kernel launched?";
+  const std::int64_t head = rows.front() / N, first = rows.front() % N, last = rows.back() % N;
+  const bool all_between = last - first + 1 == static_cast<std::int64_t>(rows.size());
   return std::string("no thread has written all of ") + t.name + " in " + (first == last ? "row " : "rows ") +
          std::to_string(first) + (first == last ? "" : (all_between ? " to " : ", and others up to ") + std::to_string(last)) +
-         place + ": does the grid of " + writer + " cover them, or does a guard skip them?";
+         " (batch " + std::to_string(head / H) + ", head " + std::to_string(head % H) + "): does the grid of " + writer +
+         " cover them, or does a guard skip them?";
 }
 
 /// L before O: in chapters 01 to 03 a kernel of its own makes O of P.
@@ -87,42 +86,97 @@ std::string suspected_formula(const CheckReport& check) {
   return "";
 }
 
+/// Runs the pass without what its kernels print, which the first run has shown.
+void run_again(Runner& runner, const simt::Options& options) {
+  const simt::Simulated simulated(options);
+  const simt::PrintsTo nowhere(nullptr);
+  runner.run();
+}
+
+/// Every access, and who writes to the worst element of `wrong`, which may be null.
+simt::Findings watched_run(Runner& runner, const TensorCheck* wrong) {
+  const void* followed = nullptr;
+  if (wrong != nullptr) {
+    const auto tensor = std::ranges::find(problem_tensors(), wrong->tensor, &ProblemTensor::file);
+    const Worst& at = wrong->worst;
+    followed = address_of(runner.attention().*tensor->on_device, at.b, at.h, at.row, at.col);
+  }
+  simt::reset_findings();
+  simt::follow_writes(followed);
+  simt::Options options = simt::options();
+  options.watch = true;
+  run_again(runner, options);
+  simt::follow_writes(nullptr);
+  return simt::findings();
+}
+
 /// "" if the variant gives the same as `usual`, to the last bit, in other orders of the threads.
-std::string order_that_differs(Runner& runner, const Variant& variant, const Results<float>& usual) {
+std::string order_that_differs(Runner& runner, const Variant& variant, const Results<float>& usual,
+                               const simt::Findings& found) {
+  const bool explained = !found.races.empty() || !found.unwritten.empty();
   for (const auto& [order, name] : {std::pair{simt::Order::reverse, "reverse"}, {simt::Order::random, "random:1"}}) {
     simt::Options options = simt::options();
     options.order = order;
     options.seed = 1;
-    const simt::Simulated simulated(options);
-    const simt::PrintsTo nowhere(nullptr);
-    runner.run();
+    run_again(runner, options);
     Results<float> again = runner.results();
     if (variant.atomic_dQ) again.dQ = usual.dQ;
     if (!identical(usual, again))
-      return std::string("the result depends on the order of the threads: FLASH_SIMT_ORDER=") + name + " gives another";
+      return std::string("the result depends on the order of the threads: FLASH_SIMT_ORDER=") + name + " gives another" +
+             (explained ? ""
+                        : ". No race explains that; atomics whose order counts would, or a local variable that is read "
+                          "before it is set");
   }
   return "";
 }
 
-/// Where the worst element of a tensor lies.
-const void* address_of(const Attention& a, const TensorCheck& check) {
-  const TensorRef& t = a.*std::ranges::find(problem_tensors(), check.tensor, &ProblemTensor::file)->on_device;
-  const auto& [b, h, row, col, got, expected] = check.worst;
-  const std::int64_t at = b * t.stride[0] + h * t.stride[1] + row * t.stride[2] + col * t.stride[3];
-  return static_cast<const char*>(t.data) + at * size_of(t.dtype);
+void add_rule(Diagnosis& diagnosis, RuleId rule) {
+  if (std::ranges::find(diagnosis.rules, name_of(rule)) == diagnosis.rules.end()) diagnosis.rules.push_back(name_of(rule));
 }
 
-/// After watched launches: the bank conflicts of plain arrays, "" if there are none.
-std::string array_conflicts() {
+void add_mistake(Diagnosis& diagnosis, RuleId rule, const std::string& text, const std::vector<std::string>& lines) {
+  diagnosis.mistakes.push_back({name_of(rule), text, lines});
+  add_rule(diagnosis, rule);
+}
+
+/// Nothing if the text is empty.
+void add_hint(Diagnosis& diagnosis, RuleId rule, const std::string& text) {
+  if (text.empty()) return;
+  diagnosis.hints.push_back(text);
+  add_rule(diagnosis, rule);
+}
+
+/// "" if there are no bank conflicts of plain arrays.
+std::string array_conflicts(const simt::Findings& found) {
   std::uint64_t sum = 0;
   simt::ArrayConflicts most;
-  for (const simt::ArrayConflicts& at : simt::findings().conflicts) {
+  for (const simt::ArrayConflicts& at : found.conflicts) {
     sum += at.count;
     if (at.count > most.count) most = at;
   }
   if (sum == 0) return "";
   return std::to_string(sum) + " bank conflicts of plain arrays in shared memory, " + std::to_string(most.count) +
          " of them at " + most.line + " (kernel " + most.kernel + ")";
+}
+
+/// Where to look if the threads are not to blame.
+std::vector<std::string> arithmetic_hints(const RunRecord& run, const Inputs& inputs, const Sample& sample,
+                                          const Results<float>& got, const std::string& last_write) {
+  const CheckReport& check = *run.check;
+  std::vector<std::string> hints{
+      "no race, no read of unwritten shared or global memory (but for atomics, which nobody watches), and threads in "
+      "another order give the same: the arithmetic is wrong, or a local variable has no value"};
+  const bool forward = is_wrong(check, "lse") || is_wrong(check, "o");
+  const std::string solved = forward ? solved_instead(run.problem, inputs, got, check, sample) : "";
+  hints.push_back(solved.empty() ? suspected_formula(check) : solved);
+  for (const TensorCheck& tensor : check.tensors)
+    if (const std::string words = factor_words(tensor); solved.empty() && !words.empty()) hints.push_back(words);
+  const TensorCheck& wrong = *first_wrong_of(check);
+  if (std::isnan(wrong.worst.got))
+    hints.push_back(
+        "NaN: 0 / 0, inf - inf, or a local variable that no one has written, which holds NaN here and anything on a GPU");
+  if (!last_write.empty()) hints.push_back("the worst element of " + wrong.tensor + " was written at " + last_write);
+  return hints;
 }
 
 }  // namespace
@@ -140,77 +194,31 @@ std::vector<std::string> never_written(const Attention& a) {
     if (std::ranges::any_of(reads.unwritten, inside)) looked_at.insert(looked_at.begin(), workspace);
   }
   std::vector<std::string> sentences;
-  for (const TensorRef& tensor : looked_at) {
-    if (!tensor.exists()) continue;
-    if (std::string sentence = unwritten_of(tensor); !sentence.empty()) sentences.push_back(std::move(sentence));
-  }
+  for (const TensorRef& tensor : looked_at)
+    if (std::string text = unwritten_of(tensor); !text.empty()) sentences.push_back(std::move(text));
   return sentences;
 }
 
 void diagnose(Runner& runner, const Inputs& inputs, const Sample& sample, const Results<float>& got, RunRecord& run) {
   if (run.device.kind != Backend::cpu || !simt::can_watch()) return;
-  const TensorCheck* const first_wrong = first_wrong_of(*run.check);
-  simt::reset_findings();
-  simt::follow_writes(first_wrong == nullptr ? nullptr : address_of(runner.attention(), *first_wrong));
-  {
-    simt::Options options = simt::options();
-    options.watch = true;
-    const simt::Simulated watched(options);
-    const simt::PrintsTo nowhere(nullptr);  // the first run has shown it
-    runner.run();
-  }
-  simt::follow_writes(nullptr);
-  const simt::Findings findings = simt::findings();
+  const simt::Findings found = watched_run(runner, first_wrong_of(*run.check));
   Diagnosis& diagnosis = run.diagnosis;
   diagnosis.watched = true;
-  diagnosis.complete = findings.complete;
-  const auto add_rule = [&](simt::RuleId rule) {
-    if (std::ranges::find(diagnosis.rules, name_of(rule)) == diagnosis.rules.end()) diagnosis.rules.push_back(name_of(rule));
-  };
-  for (const simt::Race& race : findings.races) {
-    diagnosis.mistakes.push_back({name_of(race.rule()), sentence(race), {race.first_line, race.second_line}});
-    add_rule(race.rule());
-  }
-  for (const simt::UnwrittenRead& read : findings.unwritten) {
-    if (!read.early) continue;
-    diagnosis.mistakes.push_back({name_of(simt::RuleId::unwritten_read), sentence(read), {read.line}});
-    add_rule(simt::RuleId::unwritten_read);
-  }
-  if (run.check->passed) diagnosis.remark = array_conflicts();
+  diagnosis.complete = found.complete;
+  for (const simt::Race& race : found.races)
+    add_mistake(diagnosis, race.rule(), sentence(race), {race.first_line, race.second_line});
+  for (const simt::UnwrittenRead& read : found.unwritten)
+    if (read.early) add_mistake(diagnosis, RuleId::unwritten_read, sentence(read), {read.line});
+  if (run.check->passed) diagnosis.remark = array_conflicts(found);
   if (run.check->passed || !diagnosis.hints.empty()) return;
 
-  if (findings.complete) diagnosis.hints = never_written(runner.attention());
-  if (!diagnosis.hints.empty()) add_rule(simt::RuleId::never_written);
-  const std::string order = order_that_differs(runner, run.variant, got);
-  if (!order.empty()) {
-    add_rule(simt::RuleId::thread_order);
-    const bool unexplained = findings.races.empty() && findings.unwritten.empty();
-    diagnosis.hints.push_back(order + (unexplained
-                                           ? ". No race explains that; atomics whose order counts would, or a local variable "
-                                             "that is read before it is set"
-                                           : ""));
-  }
-  for (const simt::UnwrittenRead& read : findings.unwritten) {
-    diagnosis.hints.push_back(sentence(read) + ": NaN, until somebody writes it");
-    add_rule(simt::RuleId::unwritten_read);
-  }
-  if (diagnosis.hints.empty() && findings.races.empty() && findings.complete) {
-    diagnosis.hints.push_back(
-        "no race, no read of unwritten shared or global memory (but for atomics, which nobody watches), and threads in "
-        "another order give the same: the arithmetic is wrong, or a local variable has no value");
-    const bool forward = is_wrong(*run.check, "lse") || is_wrong(*run.check, "o");
-    const std::string solved = forward ? solved_instead(run.problem, inputs, got, *run.check, sample) : "";
-    diagnosis.hints.push_back(solved.empty() ? suspected_formula(*run.check) : solved);
-    for (const TensorCheck& tensor : run.check->tensors) {
-      const std::string words = solved.empty() ? factor_words(tensor) : "";
-      if (!words.empty()) diagnosis.hints.push_back(words);
-    }
-    if (std::isnan(first_wrong->worst.got))
-      diagnosis.hints.push_back(
-          "NaN: 0 / 0, inf - inf, or a local variable that no one has written, which holds NaN here and anything on a GPU");
-    if (!findings.last_write.empty())
-      diagnosis.hints.push_back("the worst element of " + first_wrong->tensor + " was written at " + findings.last_write);
-  }
+  for (const std::string& text : found.complete ? never_written(runner.attention()) : std::vector<std::string>{})
+    add_hint(diagnosis, RuleId::never_written, text);
+  add_hint(diagnosis, RuleId::thread_order, order_that_differs(runner, run.variant, got, found));
+  for (const simt::UnwrittenRead& read : found.unwritten)
+    add_hint(diagnosis, RuleId::unwritten_read, sentence(read) + ": NaN, until somebody writes it");
+  if (diagnosis.hints.empty() && found.races.empty() && found.complete)
+    diagnosis.hints = arithmetic_hints(run, inputs, sample, got, found.last_write);
   if (const std::string words = only_empty_rows_wrong(run.problem, *run.check); !words.empty())
     diagnosis.hints = {words};  // the formulas are right
 }

@@ -40,13 +40,9 @@ void fill_normal(HostTensor<float>& tensor, Dtype dtype, std::uint64_t stream, f
 /// value(row, col) for every element of every (batch, head).
 template <class Value>
 void fill_rows(HostTensor<float>& tensor, Dtype dtype, Value&& value) {
-  std::size_t next = 0;
-  const std::int64_t matrices = tensor.shape[0] * tensor.shape[1];
-  for (std::int64_t matrix = 0; matrix < matrices; ++matrix) {
-    for (std::int64_t row = 0; row < tensor.shape[2]; ++row) {
-      for (std::int64_t col = 0; col < tensor.shape[3]; ++col) tensor.values[next++] = round_to(dtype, value(row, col));
-    }
-  }
+  const std::int64_t rows = tensor.shape[2], cols = tensor.shape[3];
+  for (std::int64_t n = 0; n < elements_of(tensor.shape); ++n)
+    tensor.values[static_cast<std::size_t>(n)] = round_to(dtype, value(n / cols % rows, n % cols));
 }
 
 /// Press, Smith, Lewis: Train short, test long (ALiBi), ICLR 2022: a geometric sequence that starts at 2^(-8/H).

@@ -68,12 +68,16 @@ void backward(const Attention& a) {
   launch("order", {dim3(1), dim3(static_cast<unsigned>(a.problem.Nq))}, order_kernel, view<float>(a.dQ));
 }
 
+FullProblem small_problem(int H, int Hkv, int Nq, int Nk) {
+  FullProblem p;
+  p.H = H, p.Hkv = Hkv, p.Nq = Nq, p.Nk = Nk, p.d = 16;
+  return p;
+}
+
 RunRecord run(const Variant& variant, Pass pass, int Nq) {
   RunRecord run;
   run.variant = variant;
-  run.problem.B = run.problem.H = run.problem.Hkv = 1;
-  run.problem.Nq = Nq;
-  run.problem.Nk = 20;
+  run.problem = small_problem(1, 1, Nq, 20);
   run.problem.d = 40;
   run.problem.scale = 0.15f;
   const std::unique_ptr<Device> device = open_cpu();
@@ -164,12 +168,6 @@ std::string diagnosed(const FullProblem& p, const Inputs& inputs, const Results<
   const CheckReport check = Checker(p, inputs, Pass::forward, Sample{}).check(got);
   REQUIRE(!check.passed);
   return solved_instead(p, inputs, got, check, Sample{});
-}
-
-FullProblem small_problem(int H, int Hkv, int Nq, int Nk) {
-  FullProblem p;
-  p.H = H, p.Hkv = Hkv, p.Nq = Nq, p.Nk = Nk, p.d = 16;
-  return p;
 }
 
 /// O and L of the problem where query i sees key j if sees(i, j).
