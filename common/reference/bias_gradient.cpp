@@ -31,17 +31,16 @@ void add_block(const exact::Head<T>& head, const std::vector<int>& queries, std:
   const FullProblem& p = head.problem;
   const auto rows = static_cast<std::int64_t>(queries.size());
   const exact::Forward forward = exact::forward(head, queries);
-  const Matrix dO = exact::take_rows(head.dO, queries);
   // Without the slope of a softcap: the bias is added after it.
   const exact::ScoreGradient gradient =
-      exact::score_gradient(forward.P, Matrix(), forward.Z, exact::output_gradient(p, dO, forward.O), head.V);
+      exact::score_gradient({forward.P, Matrix(), forward.Z}, exact::output_gradient(p, forward), head.V);
   rows_of(exact.results.dBias, first, rows) += gradient.dS;
 
   const double u = exact::unit_32(p.dtype);
   const Vector errors = u * (1 + forward.score_terms.array().min(exact::hopeless_score)) + forward.sum_errors.array();
   const Vector largest = gradient.dS.cwiseAbs().rowwise().maxCoeff(), largest_P = forward.P.rowwise().maxCoeff();
   rows_of(exact.biases.own, first, rows) += Vector(errors.cwiseProduct(largest) + u * gradient.dP_terms.rowwise().maxCoeff() +
-                                                   largest_P.cwiseProduct(exact::D_errors(p, dO, forward)));
+                                                   largest_P.cwiseProduct(exact::D_errors(p, forward)));
   auto score = rows_of(exact.biases.score, first, rows);
   score = score.cwiseMax(Matrix(forward.score_terms));
 }

@@ -92,14 +92,15 @@ template <class T>
 Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   const FullProblem& problem = head.problem;
   const double scale = problem.scale;
-  const Matrix Q = take_rows(head.Q, queries);
+  Forward result;
+  result.Q = take_rows(head.Q, queries);
+  result.dO = take_rows(head.dO, queries);
 
   int seen = 0;  // no query of the block sees a key from here on
   for (const int i : queries) seen = std::max(seen, problem.keys_of(i).end);
 
   // S = scale * Q K^T, or -scale times the distances, capped, + bias, -inf where the mask hides a key           [rows, d] x [d, Nk]
-  Forward result;
-  Matrix& S = result.P;
+  Matrix &S = result.P, &Q = result.Q;
   S.resize(Q.rows(), problem.Nk);
   const Matrix seen_keys = head.K.topRows(seen);
   S.leftCols(seen) = problem.score == Score::lorentz ? Matrix(-scale * distances(Q, seen_keys))
@@ -164,13 +165,14 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
 
 Matrix dropped(const Matrix& P, const Matrix& Z) { return Z.size() == 0 ? P : Matrix(P.cwiseProduct(Z)); }
 
-OutputGradient output_gradient(const FullProblem& problem, const Matrix& dO, const Matrix& O) {
+OutputGradient output_gradient(const FullProblem& problem, const Forward& forward) {
+  const Matrix &dO = forward.dO, &O = forward.O;
   if (problem.values == Values::centroid) return {centroid_gradient(dO, O), Vector::Zero(dO.rows())};
   return {dO, dO.cwiseProduct(O).rowwise().sum()};
 }
 
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const OutputGradient& output,
-                             const Matrix& V) {
+ScoreGradient score_gradient(const Weights& weights, const OutputGradient& output, const Matrix& V) {
+  const auto& [P, slope, Z] = weights;
   const auto& [dO, D] = output;
   // O = (P o Z) V gives dP = Z o dO V^T                                          [rows, d] x [d, keys]
   const Matrix dP = dropped(product(dO, V.transpose()), Z);
@@ -183,15 +185,22 @@ ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix&
   return result;
 }
 
-Vector D_errors(const FullProblem& problem, const Matrix& dO, const Forward& forward) {
+Vector D_errors(const FullProblem& problem, const Forward& forward) {
+  const Matrix &dO = forward.dO, &O = forward.O;
   const Vector scores =
       forward.score_terms.unaryExpr([&](double score) { return score_error(problem, std::min(score, hopeless_score)); });
-  return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * forward.O.rowwise().norm().array() +
-         unit_16(problem.dtype) * dO.cwiseProduct(forward.O).rowwise().norm().array();
+  return (scores + forward.sum_errors).array() * dO.rowwise().norm().array() * O.rowwise().norm().array() +
+         unit_16(problem.dtype) * dO.cwiseProduct(O).rowwise().norm().array();
 }
 
 Matrix take_rows(const Matrix& matrix, const std::vector<int>& rows) {
   return matrix.size() == 0 ? Matrix() : Matrix(matrix(rows, Eigen::all));
+}
+
+Forward take_rows(Forward f, const std::vector<int>& rows) {
+  for (Matrix* const each : {&f.P, &f.slope, &f.Z, &f.Q, &f.dO, &f.O}) *each = take_rows(*each, rows);
+  for (Vector* const each : {&f.L, &f.score_terms, &f.P_squares, &f.sum_errors}) *each = take_rows(*each, rows);
+  return f;
 }
 
 std::vector<std::vector<int>> query_blocks(const FullProblem& problem, const std::vector<int>& queries) {

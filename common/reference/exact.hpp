@@ -74,13 +74,17 @@ struct Head {
   double longest_k;  // max_j |k_j|
 };
 
+/// The weights that some queries give to all keys or some: [rows, keys].
+struct Weights {
+  Matrix P;      // e^(S - L)
+  Matrix slope;  // of the softcap, d capped / d s; empty without one
+  Matrix Z;      // of dropout, 0 or 1 / (1 - p), by which P is multiplied; empty without one
+};
+
 /// The forward pass of some queries: one row for each of them.
-struct Forward {
-  Matrix P;      // [rows, Nk]: e^(S - L)
-  Matrix slope;  // [rows, Nk]: of the softcap, d capped / d s; empty without one
-  Matrix Z;      // [rows, Nk]: of dropout, 0 or 1 / (1 - p), by which P is multiplied; empty without one
-  Matrix O;      // [rows, d]
-  Vector L;      // [rows]
+struct Forward : Weights {
+  Matrix Q, dO, O;  // [rows, d]; dO is empty in a forward pass
+  Vector L;         // [rows]
 
   Vector score_terms;  // [rows]: Terms::score of each query, 0 if it sees no key
   Vector P_squares;    // [rows]: Terms::P2
@@ -98,22 +102,22 @@ struct OutputGradient {
   Matrix dO;
   Vector D;
 };
-OutputGradient output_gradient(const FullProblem&, const Matrix& dO, const Matrix& O);
+OutputGradient output_gradient(const FullProblem&, const Forward&);
 
-/// dS = P o (dP - D) o slope with dP = Z o dO V^T: [rows, keys], where V and the columns of P, slope and Z may be all keys or some. An empty
-/// slope or Z is 1.
+/// dS = P o (dP - D) o slope with dP = Z o dO V^T: [rows, keys], where V has the keys of the weights. An empty slope or Z is 1.
 struct ScoreGradient {
   Matrix dS;
   Matrix dP_terms;  // [rows, keys]: P_ij Z_ij |dO_i| |v_j|
 };
-ScoreGradient score_gradient(const Matrix& P, const Matrix& slope, const Matrix& Z, const OutputGradient&, const Matrix& V);
+ScoreGradient score_gradient(const Weights&, const OutputGradient&, const Matrix& V);
 
 /// By how much each D_i = dO_i . O_i may be off: [rows]. O_i is off by as much as its softmax, in all its components alike, since they
 /// share one sum of weights; and is rounded to 16 bits, each component by itself.
-Vector D_errors(const FullProblem&, const Matrix& dO, const Forward&);
+Vector D_errors(const FullProblem&, const Forward&);
 
 /// The chosen rows of a matrix, in that order; of an empty matrix nothing.
 Matrix take_rows(const Matrix&, const std::vector<int>& rows);
+Forward take_rows(Forward, const std::vector<int>& rows);
 
 /// Some rows of a tensor as a matrix; they are counted over all its heads.
 inline Eigen::Map<Matrix> rows_of(HostTensor<double>& tensor, std::int64_t first, std::int64_t count) {

@@ -14,6 +14,7 @@ namespace flash {
 using exact::Matrix;
 using exact::product;
 using exact::rows_of;
+using exact::take_rows;
 using exact::Vector;
 
 namespace {
@@ -44,102 +45,93 @@ Vector key_score_terms(const Matrix& P, const Vector& query_score_terms) {
   return terms;
 }
 
-/// The terms of a block of rows: of its queries (all keys in the columns), and what the block adds to those of its keys.
-struct RowTerms {
-  Vector dP, P2, dS2, D;
-};
-RowTerms query_terms(const FullProblem& problem, const Matrix& P, const exact::ScoreGradient& gradient, const Vector& D_errors,
-                     const Matrix& K) {
+exact::Weights take_columns(const exact::Weights& weights, const std::vector<int>& columns) {
+  const auto take = [&](const Matrix& matrix) { return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns)); };
+  return {take(weights.P), take(weights.slope), take(weights.Z)};
+}
+
+void store(const std::vector<int>& queries, const exact::Forward& forward, Dtype dtype, Stored& stored) {
+  for (std::size_t r = 0; r < queries.size(); ++r) {
+    const auto row = static_cast<Eigen::Index>(r);
+    for (Eigen::Index c = 0; c < forward.O.cols(); ++c)
+      stored.O(0, 0, queries[r], c) = round_to(dtype, static_cast<float>(forward.O(row, c)));
+    stored.L(0, 0, queries[r], 0) = static_cast<float>(forward.L(row));
+  }
+}
+
+/// Puts the rows of some queries into `exact`, from row `first` on. Returns the gradient of their scores, nothing in a forward pass.
+template <class T>
+exact::ScoreGradient put_queries(const exact::Head<T>& head, const exact::Forward& forward, std::int64_t first, Exact& exact) {
+  const auto put = [&](HostTensor<double>& tensor, const Matrix& rows) { rows_of(tensor, first, rows.rows()) = rows; };
+  put(exact.results.O, forward.O);
+  put(exact.results.L, forward.L);
+  put(exact.queries.score, forward.score_terms);
+  put(exact.queries.P2, forward.P_squares);
+  put(exact.queries.sum, forward.sum_errors);
+  if (exact.results.dQ.empty() || forward.L.size() == 0) return {};
+
+  // From here on each line differentiates a line of the forward pass.
+  const FullProblem& p = head.problem;
+  const double scale = p.scale;
+  const bool lorentz = p.score == Score::lorentz;
+  const exact::ScoreGradient gradient =  // P = softmax(S), O = (P o Z) V
+      exact::score_gradient(forward, exact::output_gradient(p, forward), head.V);
+  put(exact.results.dQ, lorentz  // S = -scale * d(Q, K), or scale * Q K^T
+                            ? Matrix(-scale * exact::distance_gradient(gradient.dS, forward.Q, head.K))
+                            : Matrix(scale * product(gradient.dS, head.K)));
+  put(exact.queries.dP, gradient.dP_terms.rowwise().sum());
+  put(exact.queries.dS2, gradient.dS.rowwise().squaredNorm());
   // dQ_i = scale sum_j P_ij (dP_ij - D_i) k_j: an error of D_i comes with the mean of the keys, which is small unless they are alike.
-  const double scale = std::abs(static_cast<double>(problem.scale));
   // A distance changes by at most as much as a point moves: its gradient is no longer than 1.
   const Vector mean_key =
-      problem.score == Score::lorentz ? Vector(Vector::Ones(P.rows())) : Vector(product(P, K).cwiseAbs().rowwise().maxCoeff());
-  return {gradient.dP_terms.rowwise().sum(), P.rowwise().squaredNorm(), gradient.dS.rowwise().squaredNorm(),
-          scale * mean_key.cwiseProduct(D_errors)};
+      lorentz ? Vector(Vector::Ones(forward.P.rows())) : Vector(product(forward.P, head.K).cwiseAbs().rowwise().maxCoeff());
+  put(exact.queries.D, std::abs(scale) * mean_key.cwiseProduct(exact::D_errors(p, forward)));
+  return gradient;
 }
 
-RowTerms key_terms(const FullProblem& problem, const Matrix& P, const Matrix& Z, const exact::ScoreGradient& gradient,
-                   const Vector& D_errors, const Matrix& Q) {
+/// Adds what some queries contribute to some keys. `known`: the gradient of their scores; null: to be computed.
+template <class T>
+void add_queries(const exact::Head<T>& head, const exact::Forward& forward, const std::vector<int>& keys,
+                 const exact::ScoreGradient* known, Exact& sums) {
+  const FullProblem& p = head.problem;
+  const double scale = p.scale;
+  const bool lorentz = p.score == Score::lorentz;
+  const Matrix &Q = forward.Q, V = take_rows(head.V, keys);
+  const exact::Weights weights = take_columns(forward, keys);
+  const exact::OutputGradient output = exact::output_gradient(p, forward);
+  const exact::ScoreGradient gradient = known != nullptr ? *known : exact::score_gradient(weights, output, V);
+  const Matrix dropped = exact::dropped(weights.P, weights.Z);
+  const Matrix dV = product(dropped.transpose(), output.dO);  // O = (P o Z) V
+  rows_of(sums.results.dV) += p.values == Values::centroid ? exact::without_times(dV, V) : dV;
+  rows_of(sums.results.dK) +=
+      lorentz ? Matrix(-scale * exact::distance_gradient(gradient.dS.transpose(), take_rows(head.K, keys), Q))
+              : Matrix(scale * product(gradient.dS.transpose(), Q));
+  auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
+  score = score.cwiseMax(key_score_terms(weights.P, forward.score_terms));
+  sum = sum.cwiseMax(forward.sum_errors.maxCoeff());
+  rows_of(sums.keys.dP) += gradient.dP_terms.colwise().sum().transpose();
+  rows_of(sums.keys.P2) += dropped.colwise().squaredNorm().transpose();
+  rows_of(sums.keys.dS2) += gradient.dS.colwise().squaredNorm().transpose();
   // dK_j = scale sum_i P_ij (dP_ij - D_i) q_i
-  const double scale = std::abs(static_cast<double>(problem.scale));
-  const Vector lengths =
-      problem.score == Score::lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
-  return {gradient.dP_terms.colwise().sum(), exact::dropped(P, Z).colwise().squaredNorm(), gradient.dS.colwise().squaredNorm(),
-          scale * P.transpose() * lengths.cwiseProduct(D_errors)};
-}
-
-Matrix take_columns(const Matrix& matrix, const std::vector<int>& columns) {
-  return matrix.size() == 0 ? Matrix() : Matrix(matrix(Eigen::all, columns));
+  const Vector lengths = lorentz ? Vector(Vector::Ones(Q.rows())) : Vector(Q.cwiseAbs().rowwise().maxCoeff());
+  rows_of(sums.keys.D) += std::abs(scale) * weights.P.transpose() * lengths.cwiseProduct(exact::D_errors(p, forward));
 }
 
 /// The part of add_head() that a block of queries makes.
 template <class T>
-void add_block(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, const std::vector<int>& block,
-               std::int64_t first, Exact& exact, Exact& sums, Stored* stored) {
-  const FullProblem& p = head.problem;
-  const double scale = p.scale;
+void add_block(const exact::Head<T>& head, const HeadRows& rows, const std::vector<int>& block, Exact& exact, Exact& sums,
+               Stored* stored) {
   const exact::Forward forward = exact::forward(head, block);
-  const auto& [P, slope, Z, O, L, score_terms, P_squares, sum_errors] = forward;
-  for (std::size_t r = 0; stored != nullptr && r < block.size(); ++r) {
-    const auto row = static_cast<Eigen::Index>(r);
-    for (int c = 0; c < p.d; ++c) stored->O(0, 0, block[r], c) = round_to(p.dtype, static_cast<float>(O(row, c)));
-    stored->L(0, 0, block[r], 0) = static_cast<float>(L(row));
-  }
-
-  std::vector<int> chosen;  // rows of the block; in the results they follow each other
-  const auto begin = std::lower_bound(slice.queries.begin(), slice.queries.end(), block.front());
-  for (auto i = begin; i != slice.queries.end() && *i <= block.back(); ++i) {
-    chosen.push_back(static_cast<int>(std::lower_bound(block.begin(), block.end(), *i) - block.begin()));
-  }
-  const auto put = [&, at = first + (begin - slice.queries.begin())](HostTensor<double>& tensor, const Matrix& rows) {
-    rows_of(tensor, at, rows.rows()) = rows;
-  };
-  put(exact.results.O, exact::take_rows(O, chosen));
-  put(exact.results.L, exact::take_rows(L, chosen));
-  put(exact.queries.score, exact::take_rows(score_terms, chosen));
-  put(exact.queries.P2, exact::take_rows(P_squares, chosen));
-  put(exact.queries.sum, exact::take_rows(sum_errors, chosen));
-  if (pass == Pass::forward) return;
-
-  // From here on each line differentiates a line of the forward pass.
-  const Matrix Q = exact::take_rows(head.Q, block), dO = exact::take_rows(head.dO, block);
-  const Vector D_errors = exact::D_errors(p, dO, forward);
-  exact::ScoreGradient gradient;
-  if (!chosen.empty()) {
-    const Matrix P_rows = exact::take_rows(P, chosen);  // P = softmax(S), O = (P o Z) V
-    gradient =
-        exact::score_gradient(P_rows, exact::take_rows(slope, chosen), exact::take_rows(Z, chosen),
-                              exact::output_gradient(p, exact::take_rows(dO, chosen), exact::take_rows(O, chosen)), head.V);
-    put(exact.results.dQ, p.score == Score::lorentz  // S = -scale * d(Q, K), or scale * Q K^T
-                              ? Matrix(-scale * exact::distance_gradient(gradient.dS, exact::take_rows(Q, chosen), head.K))
-                              : Matrix(scale * product(gradient.dS, head.K)));
-    const RowTerms terms = query_terms(p, P_rows, gradient, exact::take_rows(D_errors, chosen), head.K);
-    put(exact.queries.dP, terms.dP);
-    put(exact.queries.dS2, terms.dS2);
-    put(exact.queries.D, terms.D);
-  }
-  if (slice.keys.empty()) return;
-  const Matrix P_columns = take_columns(P, slice.keys), Z_columns = take_columns(Z, slice.keys);
-  const exact::OutputGradient output = exact::output_gradient(p, dO, O);
-  const Matrix V_columns = exact::take_rows(head.V, slice.keys);
-  if (chosen.size() < block.size() || slice.keys.size() < static_cast<std::size_t>(p.Nk)) {  // else it is the same
-    gradient = exact::score_gradient(P_columns, take_columns(slope, slice.keys), Z_columns, output, V_columns);
-  }
-  const Matrix dV = product(exact::dropped(P_columns, Z_columns).transpose(), output.dO);  // O = (P o Z) V
-  rows_of(sums.results.dV) += p.values == Values::centroid ? exact::without_times(dV, V_columns) : dV;
-  rows_of(sums.results.dK) +=
-      p.score == Score::lorentz
-          ? Matrix(-scale * exact::distance_gradient(gradient.dS.transpose(), exact::take_rows(head.K, slice.keys), Q))
-          : Matrix(scale * product(gradient.dS.transpose(), Q));
-  auto score = rows_of(sums.keys.score), sum = rows_of(sums.keys.sum);
-  score = score.cwiseMax(key_score_terms(P_columns, score_terms));
-  sum = sum.cwiseMax(sum_errors.maxCoeff());
-  const RowTerms terms = key_terms(p, P_columns, Z_columns, gradient, D_errors, Q);
-  rows_of(sums.keys.dP) += terms.dP;
-  rows_of(sums.keys.P2) += terms.P2;
-  rows_of(sums.keys.dS2) += terms.dS2;
-  rows_of(sums.keys.D) += terms.D;
+  if (stored != nullptr) store(block, forward, head.problem.dtype, *stored);
+  const auto& [b, h, queries, keys] = rows.slice;
+  const auto begin = std::ranges::lower_bound(queries, block.front()), end = std::ranges::upper_bound(queries, block.back());
+  std::vector<int> chosen;  // places in the block
+  for (auto i = begin; i != end; ++i) chosen.push_back(static_cast<int>(std::ranges::lower_bound(block, *i) - block.begin()));
+  const exact::ScoreGradient gradient =
+      put_queries(head, take_rows(forward, chosen), rows.first_query + (begin - queries.begin()), exact);
+  if (keys.empty()) return;
+  const bool same = chosen.size() == block.size() && keys.size() == static_cast<std::size_t>(head.problem.Nk);
+  add_queries(head, forward, keys, same ? &gradient : nullptr, sums);
 }
 
 }  // namespace
@@ -154,19 +146,18 @@ Exact::Exact(Pass pass, int d, const RowShape& query_rows, const RowShape& key_r
 }
 
 template <class T>
-void add_head(const exact::Head<T>& head, Pass pass, const Sample::Slice& slice, std::size_t strands, std::int64_t query,
-              std::int64_t key, Exact& exact, Stored* stored) {
+void add_head(const exact::Head<T>& head, const HeadRows& rows, std::size_t strands, Exact& exact, Stored* stored) {
   const FullProblem& p = head.problem;
-  const auto keys = static_cast<std::int64_t>(slice.keys.size());
-  const auto blocks = exact::query_blocks(p, keys == 0 ? slice.queries : naive::all_rows(p.Nq));
-  std::vector<Exact> sums(std::min(strands, blocks.size()), Exact(pass, p.d, {1, 1, 0}, {1, 1, keys}));
+  const auto keys = static_cast<std::int64_t>(rows.slice.keys.size());
+  const auto blocks = exact::query_blocks(p, keys == 0 ? rows.slice.queries : naive::all_rows(p.Nq));
+  std::vector<Exact> sums(std::min(strands, blocks.size()), Exact(Pass::backward, p.d, {1, 1, 0}, {1, 1, keys}));
   parallel_for(static_cast<std::int64_t>(sums.size()), [&](std::int64_t s) {
     for (auto n = static_cast<std::size_t>(s); n < blocks.size(); n += sums.size()) {
-      add_block(head, pass, slice, blocks[n], query, exact, sums[static_cast<std::size_t>(s)], stored);
+      add_block(head, rows, blocks[n], exact, sums[static_cast<std::size_t>(s)], stored);
     }
   });
   for (Exact& sum : sums) {
-    if (keys > 0) add_keys(sum, key, exact);
+    if (keys > 0) add_keys(sum, rows.first_key, exact);
   }
 }
 
@@ -180,7 +171,7 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
     const std::int64_t key = (std::int64_t{b} * p.Hkv + g) * p.Nk;
     for (slice.h = g * p.group_size(); slice.h < (g + 1) * p.group_size(); ++slice.h) {
       const std::int64_t query = (std::int64_t{b} * p.H + slice.h) * p.Nq;
-      add_head(exact::Head<T>(p, inputs, b, slice.h), pass, slice, 1, query, key, whole);
+      add_head(exact::Head<T>(p, inputs, b, slice.h), {slice, query, key}, 1, whole);
     }
   });
   if (const auto rows = bias_rows(p, pass); !rows.empty()) exact_bias_gradient(p, inputs, rows, bias_shape(p), whole);
@@ -189,7 +180,6 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
 
 template Exact exact_results(const FullProblem&, const InputsOf<float>&, Pass);
 template Exact exact_results(const FullProblem&, const InputsOf<double>&, Pass);
-template void add_head(const exact::Head<float>&, Pass, const Sample::Slice&, std::size_t, std::int64_t, std::int64_t, Exact&,
-                       Stored*);
+template void add_head(const exact::Head<float>&, const HeadRows&, std::size_t, Exact&, Stored*);
 
 }  // namespace flash

@@ -37,12 +37,17 @@ struct Stored {
   HostTensor<float> O, L;
 };
 
-/// Puts the rows of some queries of a head into `exact`, from row `query` on, and adds what all its queries contribute to some keys to the
-/// rows from `key` on. Their O and L go to `stored`, unless that is null. The blocks s, s + strands, s + 2 strands, ... of queries
-/// make one sum, and the sums are added in order: the result does not depend on the number of cores.
+/// Some queries and keys of a head, and the rows from which on their results lie.
+struct HeadRows {
+  const Sample::Slice& slice;
+  std::int64_t first_query, first_key;
+};
+
+/// Puts the rows of the queries into `exact`, and adds what all queries of the head contribute to the keys, none in a forward pass. O and L
+/// of all queries go to `stored`, unless that is null. The blocks s, s + strands, s + 2 strands, ... of queries make one sum, and the
+/// sums are added in order: the result does not depend on the number of cores.
 template <class T>
-void add_head(const exact::Head<T>&, Pass, const Sample::Slice&, std::size_t strands, std::int64_t query, std::int64_t key,
-              Exact& exact, Stored* stored = nullptr);
+void add_head(const exact::Head<T>&, const HeadRows&, std::size_t strands, Exact& exact, Stored* stored = nullptr);
 
 /// Results in double precision (Eigen), threaded over (batch, key/value head), with the largest terms that occurred in each row.
 /// A query without visible keys gets O = 0, L = -inf and zero gradients. T is float, or double for finite differences.

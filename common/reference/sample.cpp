@@ -98,7 +98,7 @@ Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, S
       if (slice.keys.empty() ? h != slice.h : p.kv_head(h) != p.kv_head(slice.h)) continue;
       const Sample::Slice part{slice.b, h, h == slice.h ? slice.queries : std::vector<int>{}, slice.keys};
       Stored stored{HostTensor<float>({1, 1, p.Nq, p.d}), HostTensor<float>({1, 1, p.Nq, 1})};
-      add_head(exact::Head<float>(p, inputs, slice.b, h), pass, part, most_strands, queries, keys, measured.exact, &stored);
+      add_head(exact::Head<float>(p, inputs, slice.b, h), {part, queries, keys}, most_strands, measured.exact, &stored);
       if (slice.keys.empty()) continue;
       naive::KeyGradients naive_head(naive_keys);
       for (int i = 0; i < p.Nq; ++i) {

@@ -21,38 +21,31 @@ double largest(const HostTensor<T>& tensor) {
 }
 
 /// The error of each row's scores, with scores up to `most`.
-std::vector<double> score_errors(const FullProblem& problem, const exact::Terms& terms, double most) {
+std::vector<double> score_errors(const FullProblem& problem, const HostTensor<double>& scores, double most) {
   std::vector<double> errors;
-  for (const double score : terms.score.values) errors.push_back(exact::score_error(problem, std::min(score, most)));
+  for (const double score : scores.values) errors.push_back(exact::score_error(problem, std::min(score, most)));
   return errors;
 }
 
-/// The largest number of each row.
-std::vector<double> row_largest(const HostTensor<double>& tensor) {
-  if (tensor.empty()) return {};
+/// The largest |number(n)| of each row of the tensor, whose elements are counted by n. Where it is infinite (the naive result overflows fp16,
+/// or L of a masked row), nothing is measured.
+template <class Number>
+std::vector<double> row_largest(const HostTensor<double>& tensor, Number&& number) {
+  if (tensor.empty()) return {};  // the pass or the sample has no such rows
   const std::size_t cols = static_cast<std::size_t>(tensor.shape[3]);
   std::vector<double> all(tensor.values.size() / cols, 0.0);
-  for (std::size_t n = 0; n < tensor.values.size(); ++n) all[n / cols] = std::max(all[n / cols], std::abs(tensor.values[n]));
-  return all;
-}
-
-/// max|naive - exact| of each row. Where the naive result is infinite (it overflows fp16, or L of a masked row), nothing is
-/// measured.
-std::vector<double> row_errors(const HostTensor<float>& naive, const HostTensor<double>& exact) {
-  if (exact.empty()) return {};  // the pass or the sample has no such rows
-  const std::size_t cols = static_cast<std::size_t>(exact.shape[3]);
-  std::vector<double> errors(exact.values.size() / cols, 0.0);
-  for (std::size_t n = 0; n < exact.values.size(); ++n) {
-    const double error = std::abs(static_cast<double>(naive.values[n]) - exact.values[n]);
-    if (std::isfinite(error)) errors[n / cols] = std::max(errors[n / cols], error);
+  for (std::size_t n = 0; n < tensor.values.size(); ++n) {
+    const double size = std::abs(number(n));
+    if (std::isfinite(size)) all[n / cols] = std::max(all[n / cols], size);
   }
-  return errors;
+  return all;
 }
 
 /// For each row the largest naive error among the rows whose scores are off by at most `same_magnitude` times as much as its own.
 std::vector<double> naive_errors(const HostTensor<float>& naive, const HostTensor<double>& exact,
                                  const std::vector<double>& score_error) {
-  std::vector<double> errors = row_errors(naive, exact);
+  const std::vector<double> errors =
+      row_largest(exact, [&](std::size_t n) { return static_cast<double>(naive.values[n]) - exact.values[n]; });
   std::vector<std::size_t> order(errors.size());  // by ascending score error
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score_error[a] < score_error[b]; });
@@ -77,9 +70,10 @@ Results<double> tolerances(const FullProblem& problem, const Inputs& inputs, con
   const Results<double>& exact = measured.exact.results;
   const Results<float>& naive = measured.naive;
   const exact::Terms &queries = measured.exact.queries, &keys = measured.exact.keys;
-  const std::vector<double> e_L = score_errors(problem, queries, std::numeric_limits<double>::max());
-  const std::vector<double> e_query = score_errors(problem, queries, exact::hopeless_score);
-  const std::vector<double> e_key = score_errors(problem, keys, exact::hopeless_score);
+  constexpr double no_limit = std::numeric_limits<double>::max();
+  const std::vector<double> e_L = score_errors(problem, queries.score, no_limit);
+  const std::vector<double> e_query = score_errors(problem, queries.score, exact::hopeless_score);
+  const std::vector<double> e_key = score_errors(problem, keys.score, exact::hopeless_score);
 
   // factor * naive error + tiny, row by row
   const auto rows = [](double factor, const std::vector<double>& errors, const auto& tiny) {
@@ -93,7 +87,7 @@ Results<double> tolerances(const FullProblem& problem, const Inputs& inputs, con
   };
   const std::vector<double>&s_query = queries.sum.values, &s_key = keys.sum.values;
   const double V = largest(inputs.V), O = largest(exact.O);
-  const std::vector<double> O_row = row_largest(exact.O);
+  const std::vector<double> O_row = row_largest(exact.O, [&](std::size_t n) { return exact.O.values[n]; });
   Results<double> t;
   t.L = rows(2, naive_errors(naive.L, exact.L, e_L), [&](std::size_t i) { return e_L[i] + s_query[i]; });
   t.O = rows(2, naive_errors(naive.O, exact.O, e_L), [&](std::size_t i) {
@@ -117,8 +111,7 @@ Results<double> tolerances(const FullProblem& problem, const Inputs& inputs, con
               [&](std::size_t i) { return score_gradient(queries, i, e_query[i], K, dQ); });
   t.dK =
       rows(3, naive_errors(naive.dK, exact.dK, e_key), [&](std::size_t j) { return score_gradient(keys, j, e_key[j], Q, dK); });
-  std::vector<double> e_bias;
-  for (const double score : measured.exact.biases.score.values) e_bias.push_back(exact::score_error(problem, score));
+  const std::vector<double> e_bias = score_errors(problem, measured.exact.biases.score, no_limit);
   t.dBias = rows(3, naive_errors(naive.dBias, exact.dBias, e_bias),
                  [&](std::size_t i) { return measured.exact.biases.own.values[i]; });
   return t;
