@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -109,7 +110,7 @@ const std::vector<Variant>& variants(Backend backend) {
                        "'; change .name at the end of one of them");
     Variant& variant = variants.emplace_back(*each.variant);
     variant.file = each.file;
-    variant.in_more = std::string_view(each.file).find("/more/") != std::string_view::npos;
+    variant.in_more = std::filesystem::path(each.file).parent_path().filename() == "more";
     variant.predict = each.predict;
     variant.copy_rows = each.copy_rows;
     if (variant.forward == nullptr) borrow_forward_pass(variant, each.forward);

@@ -60,9 +60,9 @@ struct Variant {
   std::string (*refuse_on)(const Problem&, const DeviceLimits&) = nullptr;
   /// Is it the stage's fastest for a problem, on any GPU that can run it? A run that names no variant takes it there. Null: never.
   bool (*fastest)(const FullProblem&, Pass) = nullptr;
-  const char* file = "";      ///< path of the kernel file in the project; registration fills it in
-  bool in_more = false;       ///< likewise: no step of the ladder; by default it runs where those know too little or are slower
-  Predict predict = nullptr;  ///< likewise; null: nothing is predicted
+  const char* file = "";  ///< path of the kernel file in the project; registration fills it in
+  bool in_more = false;   ///< likewise: its folder is more/; by default it runs where the ladder knows too little or is slower
+  Predict predict = nullptr;              ///< likewise; null: nothing is predicted
   CopyRows copy_rows = nullptr;           ///< likewise, of the variant's backend
   const Variant* forward_step = nullptr;  ///< likewise; the step whose forward pass it runs, if it has none of its own
 };
