@@ -20,6 +20,8 @@ using F = Features;
 using P = FullProblem;
 using enum Named;
 
+constexpr bool is_bound(int keys) { return keys >= Window::open && keys < largest_size; }
+
 template <class Owner, class T>
 constexpr ProblemOption option(const char* name, T Owner::*member, const char* value, const char* help,
                                const ProblemOption::Traits& traits = {}) {
@@ -54,11 +56,7 @@ constexpr ProblemOption option_table[] = {
            "Query i sees key j only if i + Nk - Nq - left <= j <= i + Nk - Nq + right; -1: no bound",
            {.features = {F::none, F::window},
             .allowed = "left,right, each -1 for no bound, or 0 to 2^30-1",
-            .valid =
-                [](const P& p) {
-                  const auto [least, most] = std::minmax(p.window.left, p.window.right);
-                  return least >= Window::open && most < largest_size;
-                }}),
+            .valid = [](const P& p) { return is_bound(p.window.left) && is_bound(p.window.right); }}),
     option("--softcap", &P::softcap, "c", "Scaled scores s become c tanh(s / c), before the bias and the mask; 0: they stay",
            {.features = {F::none, F::softcap},
             .allowed = "a number between 1e-38 and 1e30, or 0 for none",

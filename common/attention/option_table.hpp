@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <variant>
 
 namespace flash {
@@ -58,13 +59,12 @@ std::string joined(const Items& items, Text text_of, const char* between = ", ")
   return all;
 }
 
-template <class Problem, class T>
-auto& value_of(Problem& problem, T FullProblem::*member) {
-  return problem.*member;
-}
-template <class Problem, class T>
-auto& value_of(Problem& problem, T Dropout::*member) {
-  return problem.dropout.*member;
+template <class Problem, class Owner, class T>
+auto& value_of(Problem& problem, T Owner::*member) {
+  if constexpr (std::is_same_v<Owner, Dropout>)
+    return problem.dropout.*member;
+  else
+    return problem.*member;
 }
 
 /// Calls visit() with the option's value in the problem.

@@ -9,9 +9,7 @@
 #include "common/machine/types.hpp"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace flash {
@@ -166,12 +164,9 @@ struct FullProblem : OptionsProblem {
   /// (9.11)  The factor of the weight that query i gives key j of its sequence.
   float drop_factor(const DropMask&, int b, int h, int i, int j) const;
 
-  // Of one sequence, place_of(i).problem, alone.
-  void first_key(int) const = delete;
-  void end_key(int) const = delete;
-  void visible(int, int) const = delete;
-  void first_query(int) const = delete;
-  void end_query(int) const = delete;
+ private:  // of one sequence, place_of(i).problem, alone
+  using OptionsProblem::first_key, OptionsProblem::end_key, OptionsProblem::visible, OptionsProblem::first_query,
+      OptionsProblem::end_query;
 };
 
 /// 1/sqrt(d): keeps the variance of q.k at 1 when the components of q and k have variance 1.

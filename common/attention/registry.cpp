@@ -191,10 +191,10 @@ PassPlan plan_pass(const Variant& variant, const FullProblem& problem, Pass pass
   if (choices.empty())
     throw DeviceError(std::string("variant ") + variant.name + ": " + why_it_cannot_run(variant, problem, pass, limits));
   const auto chosen = tiles ? std::ranges::find(choices, *tiles, &TileChoice::tiles) : choices.begin();
-  if (chosen == choices.end())
-    throw UsageError(given + "; allowed for " + variant.name + " here: " +
-                     joined(
-                         choices, [](const TileChoice& choice) { return to_string(choice.tiles); }, "  "));
+  if (chosen == choices.end()) {
+    const auto text = [](const TileChoice& choice) { return to_string(choice.tiles); };
+    throw UsageError(given + "; allowed for " + variant.name + " here: " + joined(choices, text, "  "));
+  }
   plan.choice = *chosen;
   plan.order = longest_first(problem, pass, chosen->tiles);
   return plan;

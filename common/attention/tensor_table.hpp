@@ -55,8 +55,7 @@ using Inputs = InputsOf<float>;
 /// shape, if the problem asks for it.
 template <class T>
 struct Results {
-  HostTensor<T> O, L, dQ, dK, dV;
-  HostTensor<T> dBias = {};
+  HostTensor<T> O, L, dQ, dK, dV, dBias = {};
 };
 
 /// The same to the last bit, NaN included.
