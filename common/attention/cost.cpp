@@ -71,6 +71,13 @@ std::vector<int> longest_first(const FullProblem& p, Pass pass, const Tiles& t) 
   return pairs;
 }
 
+int launches_of(const FullProblem& p, int Bc) {
+  std::int64_t keys = p.sequences.empty() ? p.Nk : 0;
+  for (int s = 0; s < p.sequences.count(); ++s) keys = std::max<std::int64_t>(keys, p.sequence(s).Nk);
+  keys = std::min(keys, std::int64_t{p.highest()} - p.lowest() + Bc);  // in whole tiles, those of a query
+  return static_cast<int>((keys + Bc - 1) / Bc);
+}
+
 SplitVisits split_visits(const Problem& p, const Tiles& t, int step) {
   const int rows = p.group_size() * p.Nq, splits = (p.Nk + t.Bc - 1) / t.Bc;
   SplitVisits sum{.rows = rows, .splits = splits};

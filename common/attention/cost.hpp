@@ -41,6 +41,9 @@ Visits visits(const FullProblem&, const Tiles&);
 /// somebody has to write their zeros.
 std::vector<int> longest_first(const FullProblem&, Pass, const Tiles&);
 
+/// How many launches of a backward kernel give each row of dQ one sum per launch: keys of tiles so far apart share no query.
+int launches_of(const FullProblem&, int Bc);
+
 /// Of one batch and key/value head, where the queries of its group are packed into tiles of Br rows and the keys are split into parts of Bc:
 /// a block per tile and part, which visits its keys `step` at a time.
 struct SplitVisits {

@@ -100,15 +100,6 @@ TensorRef tensor_of(const flash_tensor& given, TensorRef seen, const Extents& sh
   return seen;
 }
 
-/// How many launches of a backward kernel give each row of dQ one sum per launch: keys of tiles so far apart share no query.
-int launches_of(const FullProblem& p, int Bc) {
-  std::int64_t keys = p.sequences.empty() ? p.Nk : 0;
-  for (int s = 0; s < p.sequences.count(); ++s) keys = std::max<std::int64_t>(keys, p.sequence(s).Nk);
-  const int left = p.window.left, right = p.causal ? 0 : p.window.right;
-  if (left != Window::open && right != Window::open) keys = std::min(keys, std::int64_t{left} + right + Bc);
-  return static_cast<int>((keys + Bc - 1) / Bc);
-}
-
 /// The workspaces of a pass, one after the other in the caller's block, those that have to be zero first.
 struct Workspaces {
   static constexpr std::int64_t alignment = 256;  // cudaMalloc's
