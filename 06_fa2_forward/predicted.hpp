@@ -5,13 +5,14 @@
 #include "common/attention/registry.hpp"
 
 #include <bit>
+#include <cstdlib>
 #include <string_view>
 
 namespace flash::fa2_forward {
 
-/// The steps, in the order in which the kernels change.
+/// The steps, by the numbers of their files.
 enum class Step {
-  loop_order,
+  loop_order = 1,
   register_tiles,
   async_copies,
   powers_of_2,
@@ -116,12 +117,9 @@ inline Prediction predicted(const Variant& v, const FullProblem& p, Pass, const 
   if (v.name == std::string_view("lorentz")) return predicted_lorentz(p, choice);
   if (v.name == std::string_view("centroid")) return predicted_centroid(p, choice);
   if (v.name == std::string_view("options")) return predicted_forward(p, choice, Step::tuned);
-  constexpr std::string_view names[] = {"loop_order",     "register_tiles",  "async_copies",  "powers_of_2",
-                                        "masks_at_edges", "vector_operands", "longest_first", "tuned"};
-  for (int step = 0; step < 8; ++step) {
-    if (v.name == names[step]) return predicted_forward(p, choice, static_cast<Step>(step));
-  }
-  return {};
+  const std::string_view file = v.file;
+  const auto step = static_cast<Step>(std::atoi(file.data() + file.rfind('/') + 1));
+  return step >= Step::loop_order && step <= Step::tuned ? predicted_forward(p, choice, step) : Prediction{};
 }
 
 }  // namespace flash::fa2_forward

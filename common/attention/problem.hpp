@@ -213,7 +213,7 @@ constexpr Features plain_problem = Features::causal | Features::shared_heads | F
 constexpr Features general_problem =
     plain_problem | Features::vector_bias | Features::matrix_bias | Features::alibi | Features::any_scale;
 
-/// What FullProblem adds to Problem and both passes of stages 06 and 07 know.
+/// What the kernels for options of stages 01, 06, 07 and 08 know besides. It stays as it is, too: the claim is theirs.
 constexpr Features usual_options = Features::window | Features::softcap | Features::lengths | Features::dropout;
 
 /// What the problem has of them.
