@@ -4,6 +4,7 @@
 #include "common/harness/inputs.hpp"
 #include "common/harness/runner.hpp"
 #include "common/machine/cpu/options.hpp"
+#include "common/parts/compiled_shapes.hpp"
 #include "common/reference/reference.hpp"
 
 #include <doctest/doctest.h>
@@ -53,9 +54,7 @@ TEST_CASE("cpu: the order of threads changes no bit") {
   }
 }
 
-TEST_CASE(
-    "cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as "
-    "predicted") {
+TEST_CASE("cpu: bytes are those of the formula (6.6), and sectors, barriers and warp operations as predicted") {
   // On sm_90 the grid holds every problem to the predictions. On sm_75 tiles are smaller.
   std::vector<FullProblem> problems{many_tiles(),
                                     causal(grid::problem_of({.B = 2, .H = 2, .Hkv = 1, .Nq = 65, .Nk = 180, .d = 59})),
@@ -126,11 +125,25 @@ TEST_CASE("chapter: the default tiles are those that were fastest on an H200") {
   }
 }
 
+TEST_CASE("parts: the estimated time of a size on four multiprocessors, by hand") {
+  const CompiledShape shape{64, {128, 32}, 128, 0, 75, "", nullptr, {}, /*per_sm=*/2, /*speed=*/2};
+  const auto time = [&](Pass pass, bool causal, int H, int Hkv, int N) {
+    FullProblem p = grid::problem_of({.H = H, .Hkv = Hkv, .Nq = N, .Nk = N, .d = 64});
+    p.causal = causal;
+    return doctest::Approx(least_time({&shape, 1}, p, pass, {.multiprocessors = 4}));
+  };
+  CHECK(time(Pass::forward, false, 2, 2, 512) == 128 * (512 + 272));         // 8 blocks, two at a time: a wave at speed 2
+  CHECK(time(Pass::forward, false, 3, 3, 512) == 128 * (512 + 272) * 1.75);  // 12: then one alone, at speed 4 / 3
+  CHECK(time(Pass::forward, true, 1, 1, 256) == 128 * (256 + 272) * 0.75);   // 2: the longer one, alone
+  CHECK(time(Pass::forward, true, 3, 3, 256) == 128 * (128 + 272));          // 6: two short ones, at speed 2
+  CHECK(time(Pass::forward, true, 16, 16, 256) == 128 * 16 * (400 + 528) / 4 / 2);  // 32: a quarter of all
+  CHECK(time(Pass::backward, true, 4, 2, 256) ==
+        32 * 2 * 4 * (864 + 608) / 4 / 2);  // 16 of keys, with the queries of two heads
+}
+
 const Variant& decode() { return grid::variant_named("decode"); }
 
-TEST_CASE(
-    "cpu: decode is right with one split, two and many, around the edges of splits and tiles, and "
-    "as predicted") {
+TEST_CASE("cpu: decode is right with one split, two and many, around the edges of splits and tiles, and as predicted") {
   std::vector<FullProblem> problems;
   for (const int Nk : {1, 63, 64, 65, 127, 129, 256})
     problems.push_back(grid::problem_of({.H = 4, .Hkv = 1, .Nq = 1, .Nk = Nk, .d = 64}));

@@ -36,9 +36,7 @@ std::vector<TileChoice> choices(const Variant& v, const FullProblem& p, Pass pas
   return v.tiles(p, pass, grid::device().limits());
 }
 
-TEST_CASE(
-    "cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as "
-    "predicted") {
+TEST_CASE("cpu: bytes are those of the formula (7.7), and sectors, barriers and warp operations as predicted") {
   // On sm_90 the grid holds every problem to the predictions, of both passes. On older GPUs tiles
   // are smaller.
   const std::vector<FullProblem> problems{
@@ -130,9 +128,7 @@ TEST_CASE("cpu: right around the edges of tiles, whatever the GPU (long)") {
   }
 }
 
-TEST_CASE(
-    "cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours "
-    "distant keys") {
+TEST_CASE("cpu: rows beyond the last query add nothing, even where a negative ALiBi slope favours distant keys") {
   // One query beyond a whole tile: e^S overflows in the other rows of the last tile, and infinity
   // times 0 is NaN.
   const FullProblem p = with_bias(grid::problem_of({.H = 2, .Hkv = 2, .Nq = 65, .Nk = 300, .d = 32}), BiasKind::alibi);
@@ -145,9 +141,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "cpu: dK and dV of all steps are the same to the last bit, and dQ where there is one tile "
-    "of keys") {
+TEST_CASE("cpu: dK and dV of all steps are the same to the last bit, and dQ where there is one tile of keys") {
   // All add the tiles of Q in the same order. To dQ the atomics add one number for each tile of
   // keys (exercise 5): 0 + x has one order.
   const FullProblem short_keys = grid::problem_of({.H = 4, .Hkv = 2, .Nq = 100, .Nk = 32, .d = 64});
@@ -166,9 +160,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays "
-    "within tolerance") {
+TEST_CASE("cpu: the order of blocks changes no bit of any gradient but the atomics' dQ, which stays within tolerance") {
   const FullProblem p = causal(grid::problem_of({.H = 2, .Hkv = 1, .Nq = 40, .Nk = 260, .d = 30}));
   const Inputs inputs = make_inputs(p, Pass::backward);
   const Checker checker(p, inputs, Pass::backward, Sample{});

@@ -43,8 +43,7 @@ double estimated_time(const CompiledShape& shape, const Problem& p, Pass pass,
     const std::int64_t first = std::int64_t{tile} * rows;
     const int seen =
         forward ? p.visible_keys(static_cast<int>(std::min<std::int64_t>(first + rows, p.Nq)) - 1)
-        : p.causal ? static_cast<int>(std::clamp<std::int64_t>(p.Nk - first, 0, p.Nq))
-                   : p.Nq;
+                : p.Nq - p.first_query(static_cast<int>(first));
     const double loop =
         static_cast<double>(blocks_for(seen, step)) * step * (forward ? 1 : p.group_size());
     const double block = rows * (loop + start);
