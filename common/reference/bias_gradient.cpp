@@ -87,11 +87,11 @@ HostTensor<float> naive_bias_gradient(const FullProblem& p, const Inputs& inputs
       const int b = head.first, h = head.second;  // clang 14: a lambda cannot capture a structured binding
       const naive::Keys keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
       parallel_for(static_cast<std::int64_t>(rows.queries.size()), [&](std::int64_t r) {
-        const int i = rows.queries[static_cast<std::size_t>(r)];
+        const naive::Query query{p, inputs, keys, b, h, rows.queries[static_cast<std::size_t>(r)]};
         std::vector<float> O(static_cast<std::size_t>(p.d));
         float L = 0;
-        naive::forward(p, inputs, keys, b, h, i, O.data(), L);
-        const auto gradients = naive::score_gradients(p, inputs, keys, b, h, i, O.data(), L);
+        naive::forward(query, O.data(), L);
+        const auto gradients = naive::score_gradients(query, O.data(), L);
         for (int j = 0; j < p.Nk; ++j) sums[r * p.Nk + j] += gradients.dBias[static_cast<std::size_t>(j)];
       });
     }

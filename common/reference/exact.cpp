@@ -39,6 +39,24 @@ double softmax(Eigen::Ref<RowVector> row) {
   return m + std::log(l);
 }
 
+/// Caps scores, and returns the slope of each.
+RowVector cap(Eigen::Ref<RowVector> scores, double c) {
+  const RowVector t = scores.unaryExpr([c](double score) { return std::tanh(score / c); });
+  scores = c * t;
+  return 1 - t.array().square();
+}
+
+/// Z of query i and the keys before `seen`.
+template <class T>
+RowVector drop_factors(const Head<T>& head, int i, int seen) {
+  const FullProblem& p = head.problem;
+  const DropMask mask(p.dropout);
+  RowVector Z(seen);
+  for (int j = 0; j < seen; ++j)
+    Z(j) = p.drop_factor(mask, head.b, head.h, i, j) == 0.0f ? 0.0 : 1 / (1.0 - p.dropout.probability);
+  return Z;
+}
+
 /// Counts the weights of a row of P that equal the one before them, to a float's precision.
 int alike(const Eigen::Ref<const RowVector>& P) {
   int count = 0;
@@ -105,23 +123,17 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
   const Matrix seen_keys = head.K.topRows(seen);
   S.leftCols(seen) = problem.score == Score::lorentz ? Matrix(-scale * distances(Q, seen_keys))
                                                      : Matrix(scale * product(Q, seen_keys.transpose()));
-  if (problem.softcap != 0.0f) {
-    const double c = problem.softcap;
-    result.slope.setZero(S.rows(), problem.Nk);
-    for (Eigen::Index r = 0; r < S.rows(); ++r) {
-      for (int j = 0; j < seen; ++j) {
-        const double t = std::tanh(S(r, j) / c);
-        S(r, j) = c * t;
-        result.slope(r, j) = 1 - t * t;
-      }
-    }
-  }
+  const bool capped = problem.softcap != 0.0f, drops = problem.dropout.probability > 0.0f;
+  if (capped) result.slope.setZero(S.rows(), problem.Nk);
+  if (drops) result.Z.setZero(S.rows(), problem.Nk);
   result.L.resize(S.rows());
   result.score_terms.setZero(S.rows());
   result.sum_errors.resize(S.rows());
   for (Eigen::Index r = 0; r < S.rows(); ++r) {
     const int i = queries[static_cast<std::size_t>(r)];
     const auto keys = problem.keys_of(i);
+    if (capped) result.slope.row(r).head(seen) = cap(S.row(r).head(seen), problem.softcap);
+    if (drops) result.Z.row(r).head(seen) = drop_factors(head, i, seen);
     S.row(r).head(keys.first).setConstant(-infinity);
     S.row(r).tail(problem.Nk - keys.end).setConstant(-infinity);
     if (problem.bias != BiasKind::none) S.row(r) += head.bias_row(i);
@@ -137,16 +149,6 @@ Forward forward(const Head<T>& head, const std::vector<int>& queries) {
     }
   }
 
-  if (problem.dropout.probability > 0.0f) {
-    const DropMask mask(problem.dropout);
-    result.Z.setZero(S.rows(), problem.Nk);
-    for (Eigen::Index r = 0; r < S.rows(); ++r) {
-      const int i = queries[static_cast<std::size_t>(r)];
-      for (int j = 0; j < seen; ++j)
-        result.Z(r, j) =
-            problem.drop_factor(mask, head.b, head.h, i, j) == 0.0f ? 0.0 : 1 / (1.0 - problem.dropout.probability);
-    }
-  }
   const Matrix weights = dropped(result.P, result.Z);
   result.P_squares = weights.rowwise().squaredNorm();
 

@@ -166,8 +166,7 @@ Exact exact_results(const FullProblem& p, const InputsOf<T>& inputs, Pass pass) 
   Exact whole(pass, p.d, {p.B, p.H, p.Nq}, {p.B, p.Hkv, p.Nk});
   // One task per key/value head: the query heads that add to the same dK and dV follow each other in one thread.
   parallel_for(p.B, p.Hkv, [&](int b, int g) {
-    Sample::Slice slice{b, 0, naive::all_rows(p.Nq), {}};
-    if (pass == Pass::backward) slice.keys = naive::all_rows(p.Nk);
+    Sample::Slice slice{b, 0, naive::all_rows(p.Nq), naive::all_rows(pass == Pass::backward ? p.Nk : 0)};
     const std::int64_t key = (std::int64_t{b} * p.Hkv + g) * p.Nk;
     for (slice.h = g * p.group_size(); slice.h < (g + 1) * p.group_size(); ++slice.h) {
       const std::int64_t query = (std::int64_t{b} * p.H + slice.h) * p.Nq;

@@ -57,8 +57,8 @@ std::vector<Pair> pairs(const float* q, const Keys& keys, std::size_t d) {
 /// S_ij = scale * q_i . k_j, capped, + bias_ij, or -inf where the mask hides the key. `scale_first`: (scale * q_i) . k_j. With all components
 /// alike one of the two may be exact and the other far off, by errors that do not cancel: a kernel may do either, in each pass.
 /// `slopes`: also that of the softcap for each, unless null.
-std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, bool scale_first,
-                          std::vector<float>* slopes = nullptr) {
+std::vector<float> scores(const Query& query, bool scale_first, std::vector<float>* slopes = nullptr) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   const float* const q = &inputs.Q(b, h, i, 0);
   std::vector<float> factor(q, q + p.d);
   for (float& value : factor) value *= scale_first ? p.scale : 1.0f;
@@ -87,7 +87,8 @@ std::vector<float> scores(const FullProblem& p, const Inputs& inputs, const Keys
 }
 
 /// Z_ij of the keys; of no dropout: nothing.
-std::vector<float> drop_factors(const FullProblem& p, const Keys& keys, int b, int h, int i) {
+std::vector<float> drop_factors(const Query& query) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   std::vector<float> Z;
   if (p.dropout.probability == 0.0f) return Z;
   const DropMask mask(p.dropout);
@@ -123,9 +124,10 @@ std::vector<int> all_rows(int count) {
   return rows;
 }
 
-void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i, float* O, float& L) {
+void forward(const Query& query, float* O, float& L) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   const std::size_t d = static_cast<std::size_t>(p.d);
-  std::vector<float> P = scores(p, inputs, keys, b, h, i, true);
+  std::vector<float> P = scores(query, true);
   const float m = *std::max_element(P.begin(), P.end());
   if (m == -infinity) {  // no visible key
     std::fill_n(O, d, 0.0f);
@@ -137,7 +139,7 @@ void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b
     weight = std::exp(weight - m);
     l += weight;
   }
-  const std::vector<float> Z = drop_factors(p, keys, b, h, i);
+  const std::vector<float> Z = drop_factors(query);
   for (std::size_t j = 0; j < P.size(); ++j) P[j] = round_to(p.dtype, P[j] / l * (Z.empty() ? 1.0f : Z[j]));
   L = m + std::log(l);
   weighted_sum(P, keys.V, d, O);
@@ -152,15 +154,15 @@ void forward(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b
   for (std::size_t c = 0; c < d; ++c) O[c] = round_to(p.dtype, O[c]);
 }
 
-ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const Keys& keys, int b, int h, int i,
-                               const float* O, float L) {
+ScoreGradients score_gradients(const Query& query, const float* O, float L) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* dO = &inputs.dO(b, h, i, 0);
   float D = 0.0f;
   for (std::size_t c = 0; c < d; ++c) D += dO[c] * O[c];
 
   std::vector<float> slopes;  // empty without a softcap
-  ScoreGradients result{.P = scores(p, inputs, keys, b, h, i, false, &slopes), .dS = {}};
+  ScoreGradients result{.P = scores(query, false, &slopes), .dS = {}};
   result.dO.assign(dO, dO + d);
   if (p.values == Values::centroid) {
     for (std::size_t c = 0; c < d; ++c) result.dO[c] += D * O[c];
@@ -171,7 +173,7 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
   for (std::size_t j = 0; p.values == Values::centroid && j < keys.rows.size(); ++j) {
     result.dS[j] += result.dO_time * time_of(&keys.V[j * d], d);
   }
-  const std::vector<float> Z = drop_factors(p, keys, b, h, i);
+  const std::vector<float> Z = drop_factors(query);
   for (std::size_t j = 0; j < keys.rows.size(); ++j) {
     const float factor = Z.empty() ? 1.0f : Z[j];
     const float P = L == -infinity ? 0.0f : std::exp(result.P[j] - L);
@@ -181,9 +183,7 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
     result.P[j] = round_to(p.dtype, factor * P);
   }
   if (p.score != Score::lorentz) return result;
-  result.q = &inputs.Q(b, h, i, 0);
-  result.keys = &keys;
-  const std::vector<Pair> all = pairs(result.q, keys, d);
+  const std::vector<Pair> all = pairs(&inputs.Q(b, h, i, 0), keys, d);
   for (std::size_t j = 0; j < all.size(); ++j) {
     result.dS[j] = all[j].x == 0.0f ? 0.0f : -result.dS[j] / (std::sqrt(all[j].x) * std::sqrt(all[j].x + 2));
     result.theta_dS.push_back(result.dS[j] * all[j].theta);
@@ -191,17 +191,19 @@ ScoreGradients score_gradients(const FullProblem& p, const Inputs& inputs, const
   return result;
 }
 
-void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients& gradients, float* dQ) {
+void query_gradient(const Query& query, const ScoreGradients& gradients, float* dQ) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   const std::size_t d = static_cast<std::size_t>(p.d);
   if (p.score == Score::lorentz) {
-    const float q0 = time_of(gradients.q, d);
+    const float* const q = &inputs.Q(b, h, i, 0);
+    const float q0 = time_of(q, d);
     for (std::size_t c = 0; c < d; ++c) {
       float apart = 0.0f, in_time = 0.0f;
       for (std::size_t j = 0; j < gradients.dS.size(); ++j) {
-        apart += gradients.dS[j] * (gradients.q[c] - keys.K[j * d + c]);
+        apart += gradients.dS[j] * (q[c] - keys.K[j * d + c]);
         in_time += gradients.theta_dS[j];
       }
-      dQ[c] = apart - in_time * gradients.q[c] / q0;
+      dQ[c] = apart - in_time * q[c] / q0;
     }
   } else {
     weighted_sum(gradients.dS, keys.K, d, dQ);
@@ -209,19 +211,19 @@ void query_gradient(const FullProblem& p, const Keys& keys, const ScoreGradients
   for (std::size_t c = 0; c < d; ++c) dQ[c] = round_to(p.dtype, p.scale * dQ[c]);
 }
 
-void add_query(const FullProblem& p, const Inputs& inputs, const ScoreGradients& gradients, int b, int h, int i,
-               KeyGradients& sum) {
+void add_query(const Query& query, const ScoreGradients& gradients, KeyGradients& sum) {
+  const auto& [p, inputs, keys, b, h, i] = query;
   const std::size_t d = static_cast<std::size_t>(p.d);
   const float* Q = &inputs.Q(b, h, i, 0);
   for (std::size_t j = 0; j < gradients.P.size(); ++j) {
     for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += gradients.P[j] * gradients.dO[c];
     if (p.values == Values::centroid) {
-      const float* const v = &gradients.keys->V[j * d];
+      const float* const v = &keys.V[j * d];
       const float in_time = gradients.P[j] * gradients.dO_time / time_of(v, d);
       for (std::size_t c = 0; c < d; ++c) sum.dV[j * d + c] += in_time * v[c];
     }
     if (p.score == Score::lorentz) {
-      const float* const k = &gradients.keys->K[j * d];
+      const float* const k = &keys.K[j * d];
       const float in_time = gradients.theta_dS[j] / time_of(k, d);
       for (std::size_t c = 0; c < d; ++c) sum.dK[j * d + c] += gradients.dS[j] * (k[c] - Q[c]) + in_time * k[c];
       continue;
@@ -248,7 +250,7 @@ void finish_key_gradients(const FullProblem& p, std::size_t count, float* dK, fl
 
 std::vector<float> scores_in_fp32(const FullProblem& p, const Inputs& inputs, int b, int h, int i) {
   const naive::Keys keys(p, inputs, b, p.kv_head(h), naive::all_rows(p.Nk));
-  return naive::scores(p, inputs, keys, b, h, i, false);
+  return naive::scores({p, inputs, keys, b, h, i}, false);
 }
 
 Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, Pass pass) {
@@ -259,13 +261,14 @@ Results<float> naive_same_precision(const FullProblem& p, const Inputs& inputs, 
     for (int h = g * p.group_size(); h < (g + 1) * p.group_size(); ++h) {
       naive::KeyGradients head(keys);
       for (int i = 0; i < p.Nq; ++i) {
+        const naive::Query query{p, inputs, keys, b, h, i};
         float* O = &results.O(b, h, i, 0);
         float& L = results.L(b, h, i, 0);
-        naive::forward(p, inputs, keys, b, h, i, O, L);
+        naive::forward(query, O, L);
         if (pass == Pass::forward) continue;
-        const naive::ScoreGradients gradients = naive::score_gradients(p, inputs, keys, b, h, i, O, L);
-        naive::query_gradient(p, keys, gradients, &results.dQ(b, h, i, 0));
-        naive::add_query(p, inputs, gradients, b, h, i, head);
+        const naive::ScoreGradients gradients = naive::score_gradients(query, O, L);
+        naive::query_gradient(query, gradients, &results.dQ(b, h, i, 0));
+        naive::add_query(query, gradients, head);
       }
       if (pass == Pass::backward) naive::add_head(head, &results.dK(b, g, 0, 0), &results.dV(b, g, 0, 0));
     }

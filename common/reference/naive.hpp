@@ -25,23 +25,29 @@ struct Keys {
 /// All Nk keys of a head.
 std::vector<int> all_rows(int count);
 
-/// O_i (d values) and L_i of query i of (b, h). `keys` are all keys.
-void forward(const FullProblem&, const Inputs&, const Keys& keys, int b, int h, int i, float* O, float& L);
+/// Query i of (b, h), and all keys or some.
+struct Query {
+  const FullProblem& problem;
+  const Inputs& inputs;
+  const Keys& keys;
+  int b, h, i;
+};
+
+/// O_i (d values) and L_i, from all keys.
+void forward(const Query&, float* O, float& L);
 
 /// P_ij, after dropout, and dS_ij for the given keys, as they enter the last products: rounded to the problem's dtype. The bias's share
 /// is in fp32, as the bias is, and only there if its gradient is asked for.
 struct ScoreGradients {
   std::vector<float> P, dS, dBias = {};
   std::vector<float> theta_dS = {};  ///< for Score::lorentz, where dS is divided by the slope: dS times q0 - k0
-  const float* q = nullptr;          ///< likewise, the query
-  const Keys* keys = nullptr;        ///< and the keys
   std::vector<float> dO = {};        ///< of the weighted sum of V, which dV adds up
   float dO_time = 0.0f;              ///< for Values::centroid: of the sum's time component
 };
-ScoreGradients score_gradients(const FullProblem&, const Inputs&, const Keys&, int b, int h, int i, const float* O, float L);
+ScoreGradients score_gradients(const Query&, const float* O, float L);
 
-/// dQ_i (d values). `keys` are all keys.
-void query_gradient(const FullProblem&, const Keys& keys, const ScoreGradients&, float* dQ);
+/// dQ_i (d values), from all keys.
+void query_gradient(const Query&, const ScoreGradients&, float* dQ);
 
 /// dK / scale and dV of some keys, of one query head: [keys, d].
 struct KeyGradients {
@@ -49,8 +55,8 @@ struct KeyGradients {
   std::vector<float> dK, dV;
 };
 
-/// Adds what query i contributes.
-void add_query(const FullProblem&, const Inputs&, const ScoreGradients&, int b, int h, int i, KeyGradients&);
+/// Adds what the query contributes.
+void add_query(const Query&, const ScoreGradients&, KeyGradients&);
 
 /// Adds a head's sums to those of the heads before it.
 void add_head(const KeyGradients&, float* dK, float* dV);

@@ -65,10 +65,7 @@ class Checker {
   /// Runs the reference and the naive implementation on the sample.
   Checker(const FullProblem&, const Inputs&, Pass, const Sample&);
 
-  /// Compares each row of a result with the reference under the measured tolerance:
-  ///     max|got - ref64| <= 2 * max|naive - ref64| + tiny   (3 * for gradients)
-  /// where the naive error is that of all rows with scores of no larger magnitude and tiny is what the rounding of a single
-  /// score or term of the row may cost (tolerance.hpp). A row far off, with a bias of -1e9 say, excuses no other row.
+  /// Compares each row of a result with the reference: max|got - ref64| <= its tolerance (tolerance.hpp).
   /// Passes only if `diff <= tolerance` is true, so NaN fails. Equal infinities (L of a fully masked row) agree.
   /// Reports the tensors of which the sample has rows. Throws std::logic_error if a result has another shape.
   CheckReport check(const Results<float>& got) const;

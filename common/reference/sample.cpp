@@ -34,13 +34,12 @@ void naive_queries(const FullProblem& p, const Inputs& inputs, Pass pass, const 
                    Results<float>& results) {
   const naive::Keys keys(p, inputs, slice.b, p.kv_head(slice.h), naive::all_rows(p.Nk));
   parallel_for(static_cast<std::int64_t>(slice.queries.size()), [&](std::int64_t r) {
-    const int i = slice.queries[static_cast<std::size_t>(r)];
+    const naive::Query query{p, inputs, keys, slice.b, slice.h, slice.queries[static_cast<std::size_t>(r)]};
     float* O_i = &results.O(0, 0, first + r, 0);
     float& L_i = results.L(0, 0, first + r, 0);
-    naive::forward(p, inputs, keys, slice.b, slice.h, i, O_i, L_i);
+    naive::forward(query, O_i, L_i);
     if (pass == Pass::forward) return;
-    const auto gradients = naive::score_gradients(p, inputs, keys, slice.b, slice.h, i, O_i, L_i);
-    naive::query_gradient(p, keys, gradients, &results.dQ(0, 0, first + r, 0));
+    naive::query_gradient(query, naive::score_gradients(query, O_i, L_i), &results.dQ(0, 0, first + r, 0));
   });
 }
 
@@ -102,9 +101,8 @@ Measured measure_sample(const FullProblem& p, const Inputs& inputs, Pass pass, S
       if (slice.keys.empty()) continue;
       naive::KeyGradients naive_head(naive_keys);
       for (int i = 0; i < p.Nq; ++i) {
-        const auto gradients =
-            naive::score_gradients(p, inputs, naive_keys, slice.b, h, i, &stored.O(0, 0, i, 0), stored.L(0, 0, i, 0));
-        naive::add_query(p, inputs, gradients, slice.b, h, i, naive_head);
+        const naive::Query query{p, inputs, naive_keys, slice.b, h, i};
+        naive::add_query(query, naive::score_gradients(query, &stored.O(0, 0, i, 0), stored.L(0, 0, i, 0)), naive_head);
       }
       naive::add_head(naive_head, dK, dV);
     }
