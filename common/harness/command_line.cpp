@@ -109,17 +109,7 @@ void add_problem_options(CLI::App& app, GivenOptions& given) {
 
 std::string not_empty(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
-}  // namespace
-
-Request parse_command_line(const StageInfo& stage, int argc, const char* const* argv) {
-  Request request;
-  CLI::App app(
-      stage.name + ": " + stage.idea +
-          "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
-          "the check failed; 2 bad usage or input; 3 no usable device or not enough memory.",
-      stage.name);
-  app.set_version_flag("--version", stage.name + " (flash-steps " FLASH_VERSION ")");
-  app.set_help_flag("--help,-h", "Print this and exit");
+void add_options(CLI::App& app, Request& request, std::vector<int>& tiles) {
   app.add_flag("--list", request.list, "List the variants and exit; with --json as JSON");
   add_choice<Pass>(app, "--pass", request.pass,
                    "Which pass to run; backward runs its own forward first (default: the variant's, forward if it has both)");
@@ -140,7 +130,6 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
       ->type_name("DIR")
       ->check(not_empty, "");
   add_choice<DeviceChoice>(app, "--device", request.device, "auto: a GPU if one works, else the CPU simulator (default: auto)");
-  std::vector<int> tiles;
   app.add_option("--tiles", tiles,
                  "Rows of Q and of K, V that a block works on: one of the compiled sizes of the variant (--list shows them)")
       ->option_text("Br,Bc")
@@ -156,6 +145,21 @@ Request parse_command_line(const StageInfo& stage, int argc, const char* const* 
   app.add_flag_callback(
       "--no-watch", [&] { request.watch = false; }, "On the CPU: skip the second run, which looks for races");
   app.add_flag("--json", request.json, "One JSON object on stdout instead of the report");
+}
+
+}  // namespace
+
+Request parse_command_line(const StageInfo& stage, int argc, const char* const* argv) {
+  Request request;
+  CLI::App app(
+      stage.name + ": " + stage.idea +
+          "\nRuns one attention problem, checks it against double precision and prints a report.\nExit codes: 0 good; 1 "
+          "the check failed; 2 bad usage or input; 3 no usable device or not enough memory.",
+      stage.name);
+  app.set_version_flag("--version", stage.name + " (flash-steps " FLASH_VERSION ")");
+  app.set_help_flag("--help,-h", "Print this and exit");
+  std::vector<int> tiles;
+  add_options(app, request, tiles);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -186,12 +186,11 @@ std::vector<std::string> never_written(const Attention& a) {
   for (const ProblemTensor& each : problem_tensors()) {
     if (each.result != nullptr) looked_at.push_back(a.*each.on_device);
   }
-  const simt::Findings reads = simt::findings();
   for (const TensorRef& workspace : a.workspaces) {
     const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
     const auto bytes = static_cast<std::uintptr_t>(workspace.elements() * size_of(workspace.dtype));
     const auto inside = [&](const simt::UnwrittenRead& read) { return !read.shared && read.address - begin < bytes; };
-    if (std::ranges::any_of(reads.unwritten, inside)) looked_at.insert(looked_at.begin(), workspace);
+    if (std::ranges::any_of(simt::findings().unwritten, inside)) looked_at.insert(looked_at.begin(), workspace);
   }
   std::vector<std::string> sentences;
   for (const TensorRef& tensor : looked_at)

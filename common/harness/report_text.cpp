@@ -4,8 +4,6 @@
 #include "common/harness/text.hpp"
 #include "common/machine/host_memory.hpp"
 
-#include <cmath>
-
 namespace flash {
 namespace {
 

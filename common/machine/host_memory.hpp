@@ -1,7 +1,6 @@
 // The size of main memory, so that a problem that cannot fit is refused before anything is allocated.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace flash {

@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace flash {

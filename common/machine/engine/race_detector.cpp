@@ -445,18 +445,37 @@ simt::ThreadName RaceDetector::name(const Access& access) const {
   return {index(access.block, grid_), index(access.thread, block_shape_)};
 }
 
-void RaceDetector::report(simt::Findings& findings) {
+void RaceDetector::report_conflicts(simt::Findings& findings) const {
   for (const auto& [address, count] : conflicts_) {
     const auto place = std::ranges::find(places_, address, &CodePlace::address);  // with its callers
     const std::string line = source_line(place == places_.end() ? CodePlace{.address = address} : *place).line;
     const auto same = [&](const simt::ArrayConflicts& other) { return other.line == line && other.kernel == kernel_; };
-    const auto found = std::ranges::find_if(findings.conflicts, same);
-    if (found == findings.conflicts.end()) {
-      findings.conflicts.push_back({kernel_, line, count});
-    } else {
-      found->count += count;
+    auto found = std::ranges::find_if(findings.conflicts, same);
+    if (found == findings.conflicts.end()) found = findings.conflicts.insert(found, {kernel_, line, 0});
+    found->count += count;
+  }
+}
+
+void RaceDetector::keep_writes() const {
+  const auto words = [](const dim3& size) {
+    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
+  };
+  const std::string writer =
+      std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
+  ++global_writes().launches;
+  for (const auto& [number, page] : device_pages_) {
+    for (std::size_t i = 0; i < page_words; ++i) {
+      if (!page[i].writes) continue;
+      GlobalWrites::Page& record = global_writes().pages[number];
+      record.written[i] |= page[i].written;
+      record.writer = writer;
+      record.launch = global_writes().launches;
     }
   }
+}
+
+void RaceDetector::report(simt::Findings& findings) {
+  report_conflicts(findings);
   findings.accesses += accesses_;
   if (accesses_ >= limit_) findings.complete = false;
   std::vector<SourceLine> lines(places_.size());
@@ -511,21 +530,7 @@ void RaceDetector::report(simt::Findings& findings) {
     findings.last_write = machine::words(line_of(*last_write_)) + ", thread " + machine::words(who.thread) + " of block " +
                           machine::words(who.block) + " (kernel " + kernel_ + ")";
   }
-  const auto words = [](const dim3& size) {
-    return std::to_string(size.x) + " x " + std::to_string(size.y) + " x " + std::to_string(size.z);
-  };
-  const std::string writer =
-      std::string("kernel ") + kernel_ + ", " + words(grid_) + " blocks of " + words(block_shape_) + " threads,";
-  ++global_writes().launches;
-  for (const auto& [number, page] : device_pages_) {
-    for (std::size_t i = 0; i < page_words; ++i) {
-      if (!page[i].writes) continue;
-      GlobalWrites::Page& record = global_writes().pages[number];
-      record.written[i] |= page[i].written;
-      record.writer = writer;
-      record.launch = global_writes().launches;
-    }
-  }
+  keep_writes();
 }
 
 }  // namespace flash::machine

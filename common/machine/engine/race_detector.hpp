@@ -200,6 +200,8 @@ class RaceDetector : WatchedBlock {
   void leave(const void* token, const Knowledge&);
   std::uint32_t index_of(const CodePlace&);
   std::uint32_t known(std::size_t thread, std::size_t of) const;
+  void report_conflicts(simt::Findings&) const;
+  void keep_writes() const;  ///< in global_writes()
   simt::ThreadName name(const Access&) const;
 
   const char* kernel_;

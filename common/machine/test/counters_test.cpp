@@ -4,7 +4,6 @@
 #include "common/machine/ptx.cuh"
 #include "common/machine/test/zoo.hpp"
 
-#include <algorithm>
 #include <array>
 
 namespace flash {

@@ -2,7 +2,6 @@
 #include "common/machine/test/zoo.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <numeric>
 

@@ -4,7 +4,6 @@
 #include "common/machine/test/zoo.hpp"
 
 #include <array>
-#include <bit>
 #include <cmath>
 
 namespace flash {
