@@ -413,63 +413,6 @@ class OnCPU(unittest.TestCase):
         (wanted,) = torch.autograd.grad(flash_steps.attention(q, k, v).float().sum(), q)
         self.assertTrue(torch.equal(found, wanted))
 
-    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
-    def test_in_transformers(self):
-        """A model's logits as with its own attention, also where masks are more than causal or a window, or scores have a bias."""
-        import transformers
-
-        flash_steps.register_transformers()
-        sizes = {"vocab_size": 9, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        sizes |= {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 4, "pad_token_id": 0, "initializer_range": 0.5}
-        sizes |= {"attention_chunk_size": 4, "intermediate_size_mlp": 32, "num_local_experts": 2, "no_rope_layer_interval": 2}  # Llama 4
-        sizes |= dict.fromkeys(["q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"], 8)  # DeepSeek-V3
-        sizes["first_k_dense_replace"] = 2
-        sizes |= {"local_attention": 6, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 0}  # ModernBERT
-        t5 = {"vocab_size": 9, "d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
-        tokens, (mask,) = torch.arange(24, device=self.device).view(2, 12) % 9, self.tensors((2, 1, 12, 12))
-        place = torch.arange(12, device=self.device).expand(2, 12) % torch.tensor([[5], [7]], device=self.device)
-        left, right = torch.ones_like(tokens), torch.ones_like(tokens)
-        left[1, :3] = right[0, 9:] = 0
-
-        def model_of(name):
-            torch.manual_seed(1)
-            kind = getattr(transformers, name)
-            own = t5 if "T5" in name else sizes | {"num_key_value_heads": 4} if "Deepseek" in name else sizes
-            return kind(kind.config_class(**own)).to(self.device).eval().requires_grad_(False)
-
-        for name, given in (
-            ("MistralForCausalLM", {"attention_mask": left}),
-            ("MistralForCausalLM", {"attention_mask": mask > 0}),
-            ("MistralForCausalLM", {"attention_mask": mask}),
-            ("MistralForCausalLM", {"attention_mask": right, "past_key_values": transformers.StaticCache}),
-            ("LlamaForCausalLM", {"past_key_values": transformers.StaticCache}),
-            ("LlamaForCausalLM", {"position_ids": place, "use_cache": False}),
-            ("Llama4ForCausalLM", {}),
-            ("DeepseekV3ForCausalLM", {}),
-            ("T5ForConditionalGeneration", {"decoder_input_ids": tokens[:, :5]}),
-            ("T5ForConditionalGeneration", {"decoder_input_ids": tokens[:, :5], "attention_mask": right}),
-            ("ModernBertForMaskedLM", {"attention_mask": right}),
-        ):
-            torch.compiler.reset()
-            model, found = model_of(name), []
-            compiled = [torch.compile(model, fullgraph=True, backend="eager")] if name in ("LlamaForCausalLM", "MistralForCausalLM") else []
-            for call in (model, model, *compiled):
-                model.set_attn_implementation("steps" if found else "sdpa")
-                made = {key: x(config=model.config, max_cache_len=16) if isinstance(x, type) else x for key, x in given.items()}
-                logits = call(tokens, **made).logits
-                found.append(logits[left > 0] if given.get("attention_mask") is left else logits)
-                self.assertTrue(torch.allclose(found[-1], found[0], atol=1e-4), f"{name}, {[*given]}")
-        model, tokens, place = model_of("MistralForCausalLM"), tokens[:1, :9], place[:1, :9]
-        reads, nonzero = [], torch.Tensor.nonzero
-        with unittest.mock.patch.object(torch.Tensor, "nonzero", lambda x: reads.append(x) or nonzero(x)):
-            wanted = torch.cat([model(x).logits for x in tokens.split((5, 4), 1)], 1)
-            model.set_attn_implementation("steps")
-            self.assertTrue(torch.allclose(model(tokens, position_ids=place).logits, wanted, atol=1e-4))
-        self.assertEqual(len(reads), 1)  # by two layers
-        for name in ("indices", "block_indices", "sinks"):
-            with self.assertRaisesRegex(ValueError, f"{name} of transformers"):
-                transformers.AttentionInterface()["steps"](model, mask, mask, mask, None, **{name: place})
-
     def test_library_without_gpu_code(self):
         code = library.library_of("08").flash_workspace(ctypes.byref(library._Call(on_gpu=1)), 0, None, None)
         with self.assertRaisesRegex(RuntimeError if code == 3 else ValueError, "FLASH_CUDA=ON" if code == 3 else ""):

@@ -18,11 +18,10 @@ from .flash_attn import (
     flash_attn_varlen_kvpacked_func,
     flash_attn_varlen_qkvpacked_func,
 )
-from .in_transformers import register_transformers
 from .library import use
 from .operation import attention, merge
 
 __version__ = "0.1.0"
-__all__ = ["attention", "attention_varlen", "merge", "register_transformers", "use"]
+__all__ = ["attention", "attention_varlen", "merge", "use"]
 __all__ += ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func", "flash_attn_with_kvcache"]
 __all__ += ["flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func"]
