@@ -155,8 +155,9 @@ class OnCPU(unittest.TestCase):
                     torch.ops.flash_steps.backward.default, (torch.ones_like(O), dL, q, k, v, O, L, bias, sinks, wanted, None, None, *how)
                 )
             q, *caches, k = (x.transpose(1, 2).contiguous() for x in (q, k, v, k))
-            more = k[:, :1], k[:, :1], torch.tensor(5), None, 0.3, True, (4, -1), 0.0, sinks
-            torch.library.opcheck(torch.ops.flash_steps.with_kvcache.default, (q, *caches, *more))
+            inputs = q, *caches, k[:, :1], k[:, :1], torch.tensor(5), None, None, sinks
+            how = {"scale": 0.3, "causal": True, "window": (4, -1), "softcap": 0.0}
+            torch.library.opcheck(torch.ops.flash_steps.with_kvcache.default, inputs, how)
 
     def test_random_problems(self):
         """Each option is drawn by itself and meets all others, in batches and in packed sequences; gradients of O, L, a bias and sinks, too."""
@@ -247,49 +248,50 @@ class OnCPU(unittest.TestCase):
             for call in calls:
                 self.same(*(torch.autograd.grad(O, tensors, dO.reshape(O.shape)) for O in (call(), call())))
 
-    def cached(self, q, k, v, caches, known, table=None, rotate=lambda x, at: x, turned=True, layouts=(torch.clone,) * 2, **options):
+    def cached(self, q, k, v, caches, known, table=None, layouts=(torch.clone,) * 2, **options):
         """flash_attn_with_kvcache() on copies of the caches in some layouts, against each sequence alone. What none sees may be NaN.
-        rotate(x, places): of k and q, whose places differ if turned. Returns O and these copies."""
+        Returns O and these copies."""
         mine, right = ([copy(x) for copy, x in zip(how, caches)] for how in (layouts, (torch.clone,) * 2))
-        rows = caches[0].shape[1]
         O, L = flash_steps.flash_attn_with_kvcache(q, *mine, k, v, cache_seqlens=known, return_softmax_lse=True, **options)
         known = known.tolist() if isinstance(known, torch.Tensor) else known if isinstance(known, list) else [known] * len(q)
-        pages, places = table or [[s] for s in range(len(q))], [torch.arange(n, n + k.shape[1]) for n in known]
-        for (s, at), j in itertools.product(enumerate(places), range(k.shape[1])):
-            for x, new in zip(right, (rotate(k[s], at), v[s])):
-                x[pages[s][at[j] // rows], at[j] % rows] = new[j]
+        pages, rows, more = table or [[s] for s in range(len(q))], caches[0].shape[1], k.shape[1]
+        for (s, n), j in itertools.product(enumerate(known), range(more)):
+            for x, new in zip(right, (k, v)):
+                x[pages[s][(n + j) // rows], (n + j) % rows] = new[s, j]
         self.assertTrue(all(torch.allclose(x, y, atol=2e-3, equal_nan=True) for x, y in zip(mine, right)))
-        how = {name: options[name] for name in ("causal", "alibi_slopes", "sinks") if name in options}
-        for s, at in enumerate(places):
-            first = options.get("cache_leftpad", [0] * len(q))[s]
-            seen = [x[[n % len(x) for n in pages[s]]].flatten(0, 1)[None, first : at[-1] + 1].nan_to_num().transpose(1, 2) for x in right]
-            query = rotate(q[s], at if turned else at[:1])[None].transpose(1, 2)
-            wanted, of_rows = by_formula(query, *seen, window=options.get("window_size", (-1, -1)), **how)
+        names = {"window_size": "window", "softmax_scale": "scale"}
+        how = {names.get(name, name): x for name, x in options.items() if name not in ("block_table", "cache_batch_idx")}
+        for s, n in enumerate(known):
+            seen = [x[[page % len(x) for page in pages[s]]].flatten(0, 1)[None, : n + more].nan_to_num().transpose(1, 2) for x in right]
+            wanted, of_rows = by_formula(q[s : s + 1].transpose(1, 2), *seen, **how)
             self.assertLess((O[s : s + 1].transpose(1, 2) - wanted).abs().max(), 6e-3)
             self.assertLess((L[s : s + 1] - of_rows).abs().max(), 6e-3)
         return O, *mine
 
     def test_cache(self):
-        """Each sequence sees its part of the cache and what is appended there, whether the parts are of one length or not."""
+        """Each sequence sees its part of the cache and what is appended there, whether the parts are of one length or not. The caches are cut
+        out of longer ones, or have heads first, sequences inside, columns outside: without what is not theirs."""
+        layouts = [lambda x: torch.cat([x, x.new_full((3, 8, *x.shape[2:]), torch.nan)], 1)[:, :12]]
+        layouts += [lambda x, axes=axes: x.transpose(*axes).contiguous().transpose(*axes) for axes in ((1, 2), (0, 1), (1, 3))]
         slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=self.device)
-        for known, n, d_v, options in (
+        cases = (
             (5, 1, 8, {}),
-            (5, 1, 16, {}),
-            ([3, 0, 9], 1, 24, {"window_size": (4, 0)}),
-            ([2, 10, 10], 2, 16, {"alibi_slopes": slopes, "cache_leftpad": [0, 0, 2]}),
-        ):
+            (5, 2, 16, {"alibi_slopes": slopes.expand(3, 4), "softcap": 2.0, "softmax_scale": 0.3}),
+            ([3, 0, 9], 2, 16, {"window_size": (4, 0), "sinks": slopes}),
+            ([2, 10, 10], 2, 16, {"alibi_slopes": slopes, "softmax_scale": 0.3}),
+            ([2, 10, 10], 1, 24, {"softcap": 2.0}),
+            ([2, 10, 10], 1, 16, {"softcap": 2.0}),
+        )
+        for (known, n, d_v, options), of_caches in itertools.product(cases, zip(layouts, reversed(layouts))):
             shapes = [(3, rows, 2, d) for rows in (n, 12) for d in (16, d_v)]
             q, k, v, *caches = self.tensors((3, n, 4, 16), *shapes, dtype=torch.float16)
-            self.cached(q, k, v, caches, known, causal=True, **options)
+            self.cached(q, k, v, caches, known, layouts=of_caches, causal=True, **options)
         before = [x.clone() for x in caches]
         good = {"q": q, "k_cache": caches[0], "v_cache": caches[1], "k": k, "v": v, "cache_seqlens": 0}
         cases = (
             ("3 lengths, from 0, at most 12 with", {"cache_seqlens": 12}),
             ("whole numbers", {"cache_seqlens": 2.5}),
             ("block_table or cache_batch_idx has others than 0 to 2", {"cache_batch_idx": [0, 1, 3]}),
-            (r"rotary_cos is .12, 9., .*; allowed: .12 or more, up to 8", dict.fromkeys(["rotary_cos", "rotary_sin"], q.new_ones(12, 9))),
-            ("cache_leftpad are .4, 0, 0.; allowed", {"cache_seqlens": 3, "cache_leftpad": [4, 0, 0]}),
-            ("packed sequences have no bias", {"cache_seqlens": [2, 3, 3], "bias": q.new_zeros(12)}),
             ("k is given without v", {"v": None}),
             ("cache_seqlens is missing", {"cache_seqlens": None}),
             ("Hkv, d.", {"v": q}),
@@ -297,31 +299,20 @@ class OnCPU(unittest.TestCase):
             ("k and v have to be alike", {"v_cache": caches[1][:, :9], "cache_seqlens": 10}),
             ("softcap is", {"softcap": -1.0}),
             ("packed sequences are .H.", {"cache_seqlens": [2, 3, 3], "alibi_slopes": slopes.expand(3, 4)}),
-            ("no variant 'none'", {"variant": "none"}),  # by the library, after all other checks
+            *[("a multiple of H", {"q": q[:, :, :3], "cache_seqlens": known}) for known in (0, [2, 3, 3])],  # after all other checks
         )
         self.refused(lambda **change: flash_steps.flash_attn_with_kvcache(**good | change), cases)
         self.same(caches, before)
 
     def test_cache_in_pages(self):
-        """Pages, or sequences of a larger cache, and rotated columns; also traced."""
+        """Pages, or sequences of a larger cache; also traced."""
         q, k, v, *caches = self.tensors((2, 2, 4, 16), *[(2, 2, 2, 16)] * 2, *[(7, 4, 2, 16)] * 2, dtype=torch.float16)
-        (angles,) = self.tensors((12, 4))
-
-        def rotated(x, at, interleaved):
-            axes = (-2, -1) if interleaved else (-1, -2)
-            pairs = x[..., :8].double().unflatten(-1, (4, 2) if interleaved else (2, 4)).movedim((-2, -1), axes)
-            turned = torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angles), angles)[at][:, None]
-            return torch.cat([torch.view_as_real(turned).movedim((-2, -1), axes).flatten(-2).to(x.dtype), x[..., 8:]], -1)
-
-        cases = ([[5, 0, 3], [2, 6, 99]], [6, 1]), ([[5, -1], [2, 0]], [2, 2]), ([[6], [0]], [2, 1])
-        for (table, known), interleaved, causal in itertools.product(cases, (True, False), (True, False)):
-            where = {"cache_batch_idx": [6, 0]} if len(table[0]) == 1 else {"block_table": torch.tensor(table)}
-            where |= {"rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_interleaved": interleaved}
-            rotate = functools.partial(rotated, interleaved=interleaved)
-            found = self.cached(q, k, v, caches, known, table, rotate, causal, causal=causal, **where)
+        for table, known in ([[5, 0, 3], [2, 6, 99]], [6, 1]), ([[5, -1], [2, 0]], [2, 2]), ([[6], [0]], [2, 1]):
+            how = {"cache_batch_idx": [6, 0]} if len(table[0]) == 1 else {"block_table": torch.tensor(table)}
+            found = self.cached(q, k, v, caches, known, table, causal=True, **how)
             torch.compiler.reset()
             others = [x.clone() for x in caches]
-            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=causal, **where)
+            call = functools.partial(flash_steps.flash_attn_with_kvcache, k=k, v=v, cache_seqlens=known, causal=True, **how)
             traced = torch.compile(call, fullgraph=True, backend="eager")(q, *others)
             self.same(found, (traced, *others))
 
@@ -359,14 +350,6 @@ class OnCPU(unittest.TestCase):
         self.assertTrue(torch.equal(call(block_table=torch.tensor([[3, 0, 99], [4, 1, 2]])), wanted))
         self.assertRaisesRegex(ValueError, "others than 0 to 4", call, block_table=[[3, 5, 0], [4, 1, 2]])
 
-    def test_cache_of_any_strides(self):
-        """Cut out of a longer one, heads first, sequences inside, columns outside: without what is not the cache's."""
-        q, k, v, *dense = self.tensors((3, 1, 4, 16), *[(3, 1, 2, 16)] * 2, *[(3, 12, 2, 16)] * 2, dtype=torch.float16)
-        layouts = [lambda x: torch.cat([x, x.new_full((3, 8, 2, 16), torch.nan)], 1)[:, :12]]
-        layouts += [lambda x, axes=axes: x.transpose(*axes).contiguous().transpose(*axes) for axes in ((1, 2), (0, 1), (1, 3))]
-        for known, of_k, of_v in itertools.product((5, [3, 0, 9]), layouts, (None, torch.clone)):
-            self.cached(q, k, v, dense, known, layouts=(of_k, of_v or of_k), causal=True)
-
     def test_compiled_cache(self):
         """One graph, which changes the caches in place; other lengths, or one for each sequence, compile no third one."""
         q, k, v, *caches = self.tensors((3, 1, 4, 16), *[(3, n, 2, d) for n in (1, 12) for d in (16, 8)], dtype=torch.float16)
@@ -401,8 +384,10 @@ class OnCPU(unittest.TestCase):
         q, k, v = self.tensors(*[(1, 2, 8, 16)] * 3, dtype=torch.float16)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             self.assertEqual(flash_steps.attention(q.float(), k.float(), v.float(), window=None).dtype, torch.bfloat16)
-            cached = flash_steps.flash_attn_with_kvcache(q.float(), k.clone(), v.clone(), k.float(), v.float(), cache_seqlens=0)
-            self.assertTrue(torch.equal(cached, flash_steps.flash_attn_with_kvcache(q, k, v)))
+            how = {"cache_batch_idx": [0], "softcap": 2.0}  # to a copy of the cache
+            cached = flash_steps.flash_attn_with_kvcache(q.float(), k.clone(), v.clone(), k.float(), v.float(), cache_seqlens=0, **how)
+            self.assertEqual(cached.dtype, k.dtype)
+        self.assertTrue(torch.equal(cached, flash_steps.flash_attn_with_kvcache(q, k, v, **how)))
         warnings.simplefilter("ignore")  # trace() is old, and warns of each number that it reads
         for record in (torch.fx.experimental.proxy_tensor.make_fx, lambda f: lambda *qkv: torch.jit.trace(f, qkv, check_trace=False)):
             recorded = record(lambda *qkv: flash_steps.attention(*qkv, causal=True))(q, k, v)
@@ -547,6 +532,8 @@ class OnCPU(unittest.TestCase):
         ):
             with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs} .here {ours}.; allowed"):
                 getattr(flash_steps, function)(q, q, q, **{theirs: None})
+        unknown = ("takes no cache_leftpad; allowed: each once, .*sinks", {"cache_leftpad": 0}), ("takes no 6 arguments by", q, q, 3, {})
+        self.refused(functools.partial(flash_steps.flash_attn_with_kvcache, q, q, q), unknown, TypeError)
         call = functools.partial(flash_steps.flash_attn_varlen_func, q[0], q[0], q[0], [0, 8], [0, 8])
         twice = r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once"
         self.refused(call, [(twice, 8, 8, 0.0, {"dropout_p": 0.1})], TypeError)
@@ -681,14 +668,6 @@ class OnGPU(OnCPU):
             others = [x.clone() for x in caches]
             graph.replay()
             self.same([captured, *caches], [call(others), *others])
-
-    def test_reduce_overhead(self):
-        layer = torch.compile(lambda *qkv: flash_steps.attention(*qkv, causal=True).square(), mode="reduce-overhead", fullgraph=True)
-        q, k, v = self.tensors(*[(1, 4, 300, 64)] * 3, dtype=torch.float16)
-        for _ in range(4):
-            found = layer(q, k, v).clone()
-        wanted = by_formula(q, k, v, causal=True)[0].square()
-        self.assertLess((found - wanted).abs().max().item(), 4 * TOLERANCE[q.dtype])
 
     def test_each_gpu(self):
         """Tensors are computed where they are, whichever GPU is the current one."""

@@ -66,7 +66,7 @@ def _is_window(x):
 
 
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
-    ("causal rotary_interleaved return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),  # "False" would be true
+    ("causal return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),  # "False" would be true
     ("deterministic", lambda x: x is None or _is_flag(x), "True, False, None"),
     ("scale softmax_scale", _is_number, "a number, finite and with no gradient"),
     ("softcap", lambda x: _is_number(x, 0), "a number from 0, finite and with no gradient"),

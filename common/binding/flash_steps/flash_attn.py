@@ -16,7 +16,7 @@ def _offsets_on_cpu(x):
 
 
 _BY_NAME = [x for x in inspect.signature(attention).parameters.values() if x.kind is x.KEYWORD_ONLY]
-FURTHER = [x for x in _BY_NAME if x.name not in ("scale", "window", "return_lse")]  # flash_attn has other names for these
+_FURTHER = [x for x in _BY_NAME if x.name not in ("scale", "window", "return_lse")]  # flash_attn has other names for these
 
 
 @takes(*_BY_NAME)
@@ -100,7 +100,7 @@ def _unpacked(parts, axis, **packed):
 def _takes_flash_attn(function: F) -> F:
     function.__doc__ += f"\n\n    {_flash_attn.__doc__}"
     taken = list(inspect.signature(_flash_attn).parameters.values())[2:-1]
-    return takes(*[x for x in taken if x.name != "block_table" or "varlen" in function.__name__], *FURTHER)(function)
+    return takes(*[x for x in taken if x.name != "block_table" or "varlen" in function.__name__], *_FURTHER)(function)
 
 
 @_takes_flash_attn

@@ -122,7 +122,7 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 
 def _refusing(what, instead="scaled_dot_product_attention() under sdpa_kernel(SDPBackend.MATH)"):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise NotImplementedError(f"flash_steps: attention has no {what}; instead {instead}")
 
     return refuse
@@ -225,7 +225,6 @@ def attention(
     variant: str | None = None,
     backward_variant: str | None = None,
     _offsets=None,
-    _before=None,
 ) -> Result:
     """softmax(scale * q k^T + bias, masked) v for q [B, H, N, d], k and v [B, Hkv, Nk, d], with any order of axes in memory in which d is
     innermost: (B, H, N, d), (B, N, H, d), and slices of packed QKV or KV. Others are copied, as is v, or q and k, if narrower.
@@ -243,37 +242,46 @@ def attention(
     kind, device = None, q.device.type
     if alibi_slopes is not None:
         require(bias is None, "a bias and alibi_slopes exclude each other; instead add them up as a bias")
-        wanted = alibi_slopes.requires_grad and torch.is_grad_enabled()
-        require(not wanted, "alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
-        fit = alibi_slopes.shape in ((q.shape[1],), (1, q.shape[1]), q.shape[:2]) and alibi_slopes.is_floating_point()
-        require(fit, f"alibi_slopes are {tuple(alibi_slopes.shape)}, {alibi_slopes.dtype}; allowed: [H] or [B, H], floating point")
-        bias, kind = alibi_slopes.detach().float().reshape(-1, q.shape[1], 1, 1), "alibi"
+        bias, kind = slopes_of(alibi_slopes, q), "alibi"
     elif bias is not None:
         bias = _bias(bias, q, k)
-    if _before is None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         q, k, v = (x.to(torch.get_autocast_dtype(device)) if x.dtype in DTYPES else x for x in (q, k, v))
     q, k, v, d_v, scale = of_one_width(q, k, v, scale)
     deterministic = torch.are_deterministic_algorithms_enabled() if deterministic is None else bool(deterministic)
-    stage = ("07" if q.dtype == torch.float32 else "08") if stage is None else str(stage).zfill(2)
+    stage = stage_of(q) if stage is None else str(stage).zfill(2)
     variant, backward = variant or "", backward_variant or variant or ""
     how = as_text(causal, window, softcap, dropout_p, scale, kind), deterministic, stage, variant, backward
     sinks, seed = sinks_of(sinks, q), seed if seed is None else whole_numbers(seed, "seeds")  # a tensor: a compiler binds a number
     require(seed is None or seed.numel() == 1, f"seeds are {seed}; allowed: one whole number")
     seed = None if not dropout_p else torch.randint(2**62, (), device="cpu") if seed is None else seed
     inputs = q, k, v, bias, sinks, seed, _offsets
-    if _before is None and is_traced(q, k, v, bias, sinks):  # nobody traces or differentiates what comes from a cache
+    if is_traced(q, k, v, bias, sinks):
         check_tensors(q, k, v, bias, fake=q.is_meta)
         O, L = _forward(*inputs, *how)
     else:
         transformed, trained = torch._C._are_functorch_transforms_active(), any([x is not None and x.requires_grad for x in inputs[:5]])
         eager = transformed or torch.autograd.forward_ad._current_level >= 0 or (trained and torch.is_grad_enabled())
-        if eager and trained and _before is None:  # so that a call is refused, instead of its gradient later
+        if eager and trained:  # so that a call is refused, instead of its gradient later
             made = {"dBias": bias} if bias is not None and bias.requires_grad else {}
             planned(1, (*how[:3], backward), _offsets, _inputs(q, k, v, bias), made)
         apply = _Eager.apply if transformed else _apply  # which refuse forward mode
-        O, L = apply(*inputs, *how) if eager and _before is None else run_forward(*inputs, *how, _before)
+        O, L = apply(*inputs, *how) if eager else run_forward(*inputs, *how)
     O = O if O.shape[3] == d_v else O[..., :d_v]
     return (O, L) if return_lse else O
+
+
+def stage_of(q):
+    return "07" if q.dtype == torch.float32 else "08"
+
+
+def slopes_of(slopes, q):
+    """As a bias [B or 1, H, 1, 1]."""
+    wanted = slopes.requires_grad and torch.is_grad_enabled()
+    require(not wanted, "alibi_slopes have no gradient; instead detach() them, or make a bias of them, which has one")
+    fit = slopes.shape in ((q.shape[1],), (1, q.shape[1]), q.shape[:2]) and slopes.is_floating_point()
+    require(fit, f"alibi_slopes are {tuple(slopes.shape)}, {slopes.dtype}; allowed: [H] or [B, H], floating point")
+    return slopes.detach().float().reshape(-1, q.shape[1], 1, 1)
 
 
 def sinks_of(sinks, q):
