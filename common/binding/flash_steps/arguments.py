@@ -57,8 +57,7 @@ def _is_flag(x):
 
 
 def _is_number(x, least=-torch.inf, below=torch.inf):
-    plain = _is(x, float, Real) and least <= x < below
-    return x is None or plain or (isinstance(x, Tensor) and x.dim() == 0 and not x.requires_grad)
+    return x is None or (_is(x, float, Real) and least <= x < below)
 
 
 def _is_window(x):
@@ -68,9 +67,9 @@ def _is_window(x):
 _RULES = (  # for plain values: the arguments, what they may be, and how that is said
     ("causal return_lse return_attn_probs return_softmax_lse", _is_flag, "True, False"),  # "False" would be true
     ("deterministic", lambda x: x is None or _is_flag(x), "True, False, None"),
-    ("scale softmax_scale", _is_number, "a number, finite and with no gradient"),
-    ("softcap", lambda x: _is_number(x, 0), "a number from 0, finite and with no gradient"),
-    ("dropout_p", lambda x: _is_number(x, 0, 1), "a number from 0 to less than 1, with no gradient"),
+    ("scale softmax_scale", _is_number, "a finite number; for a tensor, multiply q by it"),
+    ("softcap", lambda x: _is_number(x, 0), "a finite number from 0"),
+    ("dropout_p", lambda x: _is_number(x, 0, 1), "a number from 0 to less than 1"),
     ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
     ("window window_size", _is_window, "(left, right), whole numbers from 0, or -1 for no bound"),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
@@ -79,12 +78,6 @@ _HERE = {"is_causal": "causal", "attn_mask": "bias", "page_table": "block_table"
 _HERE |= {"scale": "softmax_scale", "softmax_scale": "scale", "window": "window_size", "window_size": "window"}
 _HERE["return_lse"] = "return_softmax_lse"
 _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
-
-
-def as_float(x, name):
-    if isinstance(x, Tensor) and torch.compiler.is_compiling():  # which does not know its value
-        raise ValueError(f"flash_steps: {name} is a tensor where a compiler traces; instead pass a float, or multiply q by the scale")
-    return x if x is None else float(x)
 
 
 Result = Tensor | Any  # a tensor, unless a tuple is asked for

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from .arguments import Result, as_float, require, require_tensors, takes, whole_numbers
+from .arguments import Result, require, require_tensors, takes, whole_numbers
 from .flash_attn import attention_varlen, check_pages, places_of
 from .library import check_tensors
 from .operation import as_text, is_traced, of_one_width, refuse_vmap, run_forward, sinks_of, slopes_of, stage_of
@@ -50,7 +50,7 @@ def flash_attn_with_kvcache(
     if q.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(q.device.type):
         q, k, v = (x if x is None else x.to(k_cache.dtype) for x in (q, k, v))
     tensors = q, k_cache, v_cache, k, v, lengths, pages, alibi_slopes, sinks
-    how = {"scale": as_float(softmax_scale, "softmax_scale"), "softcap": as_float(softcap, "softcap") or 0.0}
+    how = {"scale": softmax_scale if softmax_scale is None else float(softmax_scale), "softcap": float(softcap or 0)}
     how |= {"causal": bool(causal), "window": (-1, -1) if window_size is None else window_size}
     if is_traced(*tensors[:5]) or torch._C._are_functorch_transforms_active():
         # Without no_grad(), which would stay on if the operation raised an error.

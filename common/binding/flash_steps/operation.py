@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .arguments import Result, as_float, require, require_tensors, takes, whole_numbers
+from .arguments import Result, require, require_tensors, takes, whole_numbers
 from .library import DTYPES, check_tensors, planned, run_pass
 
 
@@ -173,9 +173,9 @@ def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
 
 def as_text(causal, window=(-1, -1), softcap=0.0, dropout_p=0.0, scale=None, bias=None):
     """A problem's options as flash.h takes them, one a line."""
-    given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{as_float(scale, 'scale')}", "bias": bias}
+    given = {"causal": "true" if causal else None, "scale": None if scale is None else f"{float(scale)}", "bias": bias}
     given |= {"window": f"{window[0]},{window[1]}" if window is not None and tuple(window) != (-1, -1) else None}
-    given |= {"softcap": as_float(softcap, "softcap"), "dropout": as_float(dropout_p, "dropout_p")}
+    given |= {"softcap": float(softcap or 0), "dropout": float(dropout_p or 0)}
     return "\n".join([f"--{name}={value}" for name, value in given.items() if value])
 
 
