@@ -124,20 +124,17 @@ class OnCPU(unittest.TestCase):
                 self.assertEqual(too_far(found, wanted, dtype), [], f"{step} of {shapes}")
         self.agrees(*self.alike((1, 1, 16, 16), dtype=torch.float16), variant="mma", backward_variant="seven_products")
 
-    def test_layouts(self):
-        """Contiguous tensors, packed QKV and packed KV give the same bits, also as flash_attn calls them, and as packed sequences."""
+    def test_packed_layouts(self):
+        """Packed QKV and packed KV give the same bits, also of packed sequences."""
         (qkv,) = self.tensors((2, 10, 3, 2, 16))
-        kv, dense = qkv[:, :, 1:].contiguous(), [x.contiguous() for x in qkv.unbind(2)]
-        O = self.agrees(*(x.transpose(1, 2) for x in qkv.unbind(2)), causal=True, stage="07")
-        self.assertTrue(torch.equal(O, self.agrees(*(x.transpose(1, 2).contiguous() for x in dense), causal=True, stage="07")))
-        how = {"causal": True, "stage": "07"}
-        self.assertTrue(torch.equal(O, flash_steps.flash_attn_qkvpacked_func(qkv, **how).transpose(1, 2)))
-        q, ends = dense[0].flatten(0, 1), [0, 4, 20]
-        wanted = flash_steps.attention_varlen(q, *kv.flatten(0, 1).unbind(1), ends, **how)
-        self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), ends, 16, **how), wanted))
-        self.assertTrue(torch.equal(flash_steps.flash_attn_varlen_kvpacked_func(q, kv.flatten(0, 1), ends, ends, 16, 16, **how), wanted))
-        self.assertTrue(torch.equal(O, flash_steps.flash_attn_kvpacked_func(dense[0], kv, **how).transpose(1, 2)))
-        self.assertRaisesRegex(ValueError, r"kv is .*; allowed: 2 at axis 2", flash_steps.flash_attn_kvpacked_func, dense[0], qkv)
+        q, kv, rows, ends, how = qkv[:, :, 0], qkv[:, :, 1:], qkv.flatten(0, 1), [0, 4, 20], {"causal": True, "stage": "07"}
+        wanted = flash_steps.flash_attn_func(*qkv.unbind(2), **how)
+        found = flash_steps.flash_attn_qkvpacked_func(qkv, **how), flash_steps.flash_attn_kvpacked_func(q, kv, **how)
+        self.same(found, [wanted] * 2)
+        wanted = flash_steps.attention_varlen(*rows.unbind(1), ends, **how)
+        found = flash_steps.flash_attn_varlen_qkvpacked_func(rows, ends, 16, **how)
+        self.same([found, flash_steps.flash_attn_varlen_kvpacked_func(rows[:, 0], rows[:, 1:], ends, ends, 16, 16, **how)], [wanted] * 2)
+        self.assertRaisesRegex(ValueError, r"kv is .*; allowed: 2 at axis 2", flash_steps.flash_attn_kvpacked_func, q, qkv)
 
     def test_opcheck(self):
         for stage, dtype in (("07", torch.float32), ("08", torch.float16)):
@@ -499,11 +496,8 @@ class OnCPU(unittest.TestCase):
         """Those of other libraries, and those that are given twice, are refused under the name of the function that was called."""
         (q,) = self.tensors((1, 8, 1, 8))
         for function, theirs, ours in (
-            ("attention", "is_causal", "causal"),
             ("attention", "attn_mask", "bias"),
             ("flash_attn_with_kvcache", "page_table", "block_table"),
-            ("flash_attn_func", "scale", "softmax_scale"),
-            ("flash_attn_func", "learnable_sink", "sinks"),
             ("flash_attn_with_kvcache", "window", "window_size"),
             ("flash_attn_with_kvcache", "return_lse", "return_softmax_lse"),
         ):
