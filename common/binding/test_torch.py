@@ -640,6 +640,14 @@ class OnGPU(OnCPU):
             graph.replay()
             self.same([captured, *caches], [call(others), *others])
 
+    def test_reduce_overhead(self):
+        layer = torch.compile(lambda *qkv: flash_steps.attention(*qkv, causal=True).square(), mode="reduce-overhead", fullgraph=True)
+        q, k, v = self.tensors(*[(1, 4, 300, 64)] * 3, dtype=torch.float16)
+        for _ in range(4):
+            found = layer(q, k, v).clone()
+        wanted = by_formula(q, k, v, causal=True)[0].square()
+        self.assertLess((found - wanted).abs().max().item(), 4 * TOLERANCE[q.dtype])
+
     def test_each_gpu(self):
         """Tensors are computed where they are, whichever GPU is the current one."""
         for gpu in reversed(range(torch.cuda.device_count())):
