@@ -127,7 +127,7 @@ def _run_in_place(q, caches, new, lengths, pages, sinks, scale, causal, window):
     ends = known + more
     places = {"ends": ends, "firsts": ends - 1 - window[0] if window[0] >= 0 else None, "pages": pages}
     places = {name: x.to(q.device, torch.int32).contiguous()[None, None] for name, x in places.items() if x is not None}
-    at = _places_behind(known, more, pages, caches[0].shape[1])
+    at = _places_behind(known, more, pages, caches[0].shape[1]) if more else None
     how = as_text(causal and q.shape[1] > 1, scale=scale), False, "08", "decode", ""
     return _write_and_run(q, caches, new, at, None, sinks, how, places)
 
@@ -166,13 +166,15 @@ def _run_on_copies(q, caches, new, ends, pages, **options):
 
 def _write(caches, new, at):
     for cache, x in zip(caches, new):
-        cache[at] = x
+        if x.shape[1]:
+            cache[at] = x
 
 
 def _places_behind(known, more, pages, size):
     """Where new rows are, behind the known ones [B, 1]."""
     sequence = torch.arange(len(known), device=known.device)[:, None]
-    return places_of(sequence, known + torch.arange(more, device=known.device), pages, size)
+    # With one new row, as in each step of decoding, nothing is to be added.
+    return places_of(sequence, known if more == 1 else known + torch.arange(more, device=known.device), pages, size)
 
 
 _cached = torch.library.custom_op(
