@@ -4,6 +4,7 @@ stage 08 finds included, next to the most that each may have. Exit code 1: one h
 
 What comes in has to pay with lines that go out: shorten the room, or say in the same change why its limit is raised below. Pages, pictures
 and saved results are not code.
+A room's limit is round, to 10 below 1,000 and to 50 above, with about 3 % of air in the larger rooms and 1 to 3 % in others.
 """
 
 import difflib
@@ -17,26 +18,26 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = re.compile(r"\.(cuh?|[ch]pp|h|in|py|sh|cmake|txt|toml|c?js|css|html|json|ya?ml)$|^\.ci/run$")
 ROOMS = (  # its name, its limit, its paths; a file belongs to the first room that fits
     ("saved results", None, r"docs/results/"),
-    ("standalone.cu of the stages", 2230, r"\d\d_\w+/standalone"),
-    ("kernels of the stages", 16300, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
-    ("programs, tests, predictions of the stages", 3510, r"\d\d_"),
-    ("common: the simulator", 21130, r"common/machine/"),
-    ("common: parts of kernels", 990, r"common/parts/"),
-    ("common: reference", 2434, r"common/reference/"),
-    ("common: attention", 2053, r"common/attention/"),
-    ("common: harness", 2936, r"common/harness/"),
-    ("common: tests", 1480, r"common/(tests|grid)/"),
-    ("common: compare", 1798, r"common/compare/"),
-    ("common: binding", 2630, r"common/binding/"),
-    ("common: CMake and WebAssembly", 616, r"common/(cmake|wasm)/"),
-    ("common: scripts", 691, r"common/"),
-    ("docs: course", 3240, r"docs/course/"),
-    ("docs: playground", 1238, r"docs/playground/"),
-    ("docs: labs", 2220, r"docs/lab/"),
-    ("docs: tools", 1022, r"docs/tools/"),
-    ("docs: sources of pictures", 4290, r"docs/img/"),
-    ("docs: site, tests of pages, scripts", 800, r"docs/"),
-    ("root and CI", 340, r""),
+    ("standalone.cu of the stages", 2250, r"\d\d_\w+/standalone"),
+    ("kernels of the stages", 16650, r"\d\d_.*(\.cuh?|shapes\.hpp)$"),
+    ("programs, tests, predictions of the stages", 3600, r"\d\d_"),
+    ("common: the simulator", 22100, r"common/machine/"),
+    ("common: parts of kernels", 1000, r"common/parts/"),
+    ("common: reference", 2500, r"common/reference/"),
+    ("common: attention", 2100, r"common/attention/"),
+    ("common: harness", 3000, r"common/harness/"),
+    ("common: tests", 1550, r"common/(tests|grid)/"),
+    ("common: compare", 1850, r"common/compare/"),
+    ("common: binding", 2650, r"common/binding/"),
+    ("common: CMake and WebAssembly", 620, r"common/(cmake|wasm)/"),
+    ("common: scripts", 700, r"common/"),
+    ("docs: course", 3300, r"docs/course/"),
+    ("docs: playground", 1250, r"docs/playground/"),
+    ("docs: labs", 2250, r"docs/lab/"),
+    ("docs: tools", 1050, r"docs/tools/"),
+    ("docs: sources of pictures", 4350, r"docs/img/"),
+    ("docs: site, tests of pages, scripts", 810, r"docs/"),
+    ("root and CI", 360, r""),
 )
 STANDALONE = (  # lines that the second standalone.cu may add to the first: a reader sees the idea in their diff
     ("01_naive", "02_safe_softmax", 40),

@@ -3,13 +3,14 @@ installed. Part of `compare --only peer`, which needs torch and a GPU.
 
 The timing is that of the stages: CUDA events around the pass alone, a cold L2, the median after a warm-up. A backward pass is timed without
 its forward. fp32 is computed without TF32. Torch takes neither a bias nor another layout here, and a mask only with as many keys as queries,
-since it aligns masks at the top left. Heads share keys and values in flash, flash3 and cudnn alone."""
+since it aligns masks at the top left."""
 
 import contextlib
 import re
 import statistics
 import warnings
 
+from .peer_table import PEERS
 from .rows import PASSES, Failure, unusual
 
 try:
@@ -21,14 +22,6 @@ except ImportError as error:
     raise Failure(3, f"--only peer needs torch, which cannot be imported ({error})") from None
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-PEERS = {  # variant: (idea, backend of torch.nn.attention.SDPBackend, FLASH_3, TRITON, or None)
-    "flash": ("torch SDPA, FlashAttention-2 (16-bit types only)", "FLASH_ATTENTION"),
-    "flash3": ("FlashAttention-3 (16-bit types only)", "FLASH_3"),
-    "cudnn": ("torch SDPA, cuDNN (16-bit types only)", "CUDNN_ATTENTION"),
-    "memory_efficient": ("torch SDPA, memory-efficient attention", "EFFICIENT_ATTENTION"),
-    "triton": ("FlashAttention-2 in Triton, autotuned", "TRITON"),
-    "plain": ("plain torch: matmul, softmax, matmul", None),
-}
 WARM_UPS = 3
 FLUSHES = 24
 
@@ -42,7 +35,7 @@ def stage():
     properties, cudnn = torch.cuda.get_device_properties(0), torch.backends.cudnn.version()  # 91900: 9.19.0
     device = {"kind": "gpu", "name": properties.name, "sm": properties.major * 10 + properties.minor, "cuda": torch.version.cuda}
     about = {"device": device, "torch": torch.__version__, "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"}
-    variants = [{"name": name, "idea": idea, "kernel": "", "passes": PASSES} for name, (idea, _) in PEERS.items()]
+    variants = [{"name": name, "idea": peer.idea, "kernel": "", "passes": PASSES} for name, peer in PEERS.items()]
     return {"stage": "peer", "variants": variants, "about": about, "run": run}
 
 
@@ -129,7 +122,7 @@ def flops(problem, pass_):
 def not_taken(problem, variant):
     """What torch is not asked for: "" or why not."""
     causes = [f"{name} {value}" for name, value in unusual(problem) if name != "seed"]  # an option that is not known here is one
-    if problem["heads"] != problem["kv_heads"] and variant not in ("flash", "flash3", "cudnn"):
+    if problem["heads"] != problem["kv_heads"] and not PEERS[variant].shares_heads:
         causes.append(f"{problem['heads']} heads with {problem['kv_heads']} for keys and values")
     if problem["seq_q"] != problem["seq_k"] and (problem["causal"] or variant == "triton"):
         causes.append(f"{problem['seq_q']} queries with {problem['seq_k']} keys")
@@ -150,7 +143,7 @@ def run(problem, variant, pass_, iterations):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            timing, extra = measure(problem, PEERS[variant][1], pass_, iterations)
+            timing, extra = measure(problem, PEERS[variant].backend, pass_, iterations)
         except Exception as error:  # of torch, Triton or FlashAttention-3: it costs one row
             if re.search("out of memory|ALLOC_FAILED", str(error)):
                 return {"verdict": "cannot run", "message": "not enough GPU memory"}

@@ -9,6 +9,7 @@ from html import escape
 
 from . import rows
 from .options import Parser
+from .peer_table import PEERS
 from .rows import Failure, bytes_text, grouped
 
 try:
@@ -20,8 +21,6 @@ else:
     missing = None
 
 DOCS, DEVICE = rows.ROOT / "docs", "nvidia_h200"
-PEERS = {"plain": "torch plain", "memory_efficient": "torch mem.-efficient", "flash": "torch FA2", "flash3": "FA3", "cudnn": "torch cuDNN",
-         "triton": "Triton"}  # fmt: skip
 COLOURS = {  # (light, dark, marker). Stages of one algorithm share a hue.
     "bg": ("#ffffff", "#0d1117", ""),
     "fg": ("#1f2328", "#e6edf3", ""),
@@ -35,12 +34,7 @@ COLOURS = {  # (light, dark, marker). Stages of one algorithm share a hue.
     "06": ("#1f6fc4", "#58a6ff", "v"),
     "07": ("#1f6fc4", "#58a6ff", "v"),
     "08": ("#00805a", "#2ec98f", "P"),
-    "peer_plain": ("#70767e", "#b6bec7", "o"),
-    "peer_memory_efficient": ("#4d4400", "#f2e58a", "s"),
-    "peer_flash": ("#d1242f", "#ff7b72", "^"),
-    "peer_flash3": ("#9a3412", "#ffb077", "v"),
-    "peer_cudnn": ("#1b1f24", "#f0f3f6", "D"),
-    "peer_triton": ("#5a31d0", "#8f7bff", "<"),
+    **{f"peer_{variant}": peer.colours for variant, peer in PEERS.items()},
 }
 
 
@@ -77,7 +71,7 @@ def series(row):
 
 
 def step(row):
-    return PEERS[row.variant] if row.is_peer else f"{row.stage[:2]} {row.variant}"
+    return PEERS[row.variant].short if row.is_peer else f"{row.stage[:2]} {row.variant}"
 
 
 def extra_bytes_of_a_head(row):

@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 import unittest
+from typing import NamedTuple
 
 try:
     import torch
@@ -17,9 +18,18 @@ except ImportError as error:
 ON_CPU = os.environ.get("TRITON_INTERPRET") == "1"
 
 
+class Shape(NamedTuple):
+    heads: int
+    kv_heads: int
+    n: int
+    d: int
+    causal: bool
+
+
 class Peers(unittest.TestCase):
-    def agree(self, attend, dtype, allowed, heads, kv_heads, n, d, causal):
+    def agree(self, attend, dtype, allowed, shape):
         torch.manual_seed(1)
+        heads, kv_heads, n, d, causal = shape
         device = "cpu" if ON_CPU else "cuda"
         q, k, v, dO = (torch.randn(2, h, n, d, device=device).to(dtype) for h in (heads, kv_heads, kv_heads, heads))
         found = []
@@ -28,14 +38,15 @@ class Peers(unittest.TestCase):
             O = run(*inputs) if run is attend else run(*inputs, is_causal=causal, enable_gqa=True)
             found.append([O, *torch.autograd.grad(O, inputs, dO.to(of))])
         for name, mine, theirs in zip(("O", "dQ", "dK", "dV"), *found):
-            self.assertLess((mine.double() - theirs).abs().max().item(), allowed, f"{name} n={n} d={d} causal={causal}")
+            self.assertLess((mine.double() - theirs).abs().max().item(), allowed, f"{name} {shape}")
 
     def test_triton(self):
         """Lengths that fill no tile, a head dimension that is no power of 2, whole tiles."""
         for n, d, causal in ((37, 24, True), (37, 24, False), (48, 16, True), (1, 16, True)):
             attend = functools.partial(peer_triton.attention, scale=d**-0.5, causal=causal)
-            self.agree(attend, torch.float32, 2e-5, 2, 2, n, d, causal)
-            self.agree(attend, torch.float16, 2e-2, 2, 2, n, d, causal)
+            shape = Shape(2, 2, n, d, causal)
+            self.agree(attend, torch.float32, 2e-5, shape)
+            self.agree(attend, torch.float16, 2e-2, shape)
 
     @unittest.skipIf(ON_CPU, "needs a GPU")
     def test_flash3(self):
@@ -44,7 +55,7 @@ class Peers(unittest.TestCase):
         except RuntimeError as error:
             self.skipTest(str(error))
         for heads, n, d, causal in ((4, 300, 64, True), (2, 257, 128, False)):
-            self.agree(peer_flash3.attention(d**-0.5, causal), torch.float16, 0.02, heads, 2, n, d, causal)
+            self.agree(peer_flash3.attention(d**-0.5, causal), torch.float16, 0.02, Shape(heads, 2, n, d, causal))
 
 
 if __name__ == "__main__":

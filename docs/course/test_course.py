@@ -205,9 +205,9 @@ class Teacher(WithFolder):
         self.assertNotIn("$", re.sub(r"<(script|style|annotation|pre)\b.*?</\1>", "", html, flags=re.DOTALL))
 
     def test_the_sandbox(self):
-        self.assertEqual(sandbox.run(["sh", "-c", "while :; do :; done"], self.place, seconds=1).code, 124)
-        self.assertLess(len(sandbox.run(["sh", "-c", "yes"], self.place, seconds=3, file_size=1).out), (1 << 20) + 1)
-        self.assertNotEqual(sandbox.run([sys.executable, "-c", "x = bytearray(1 << 30)"], self.place, memory=512).code, 0)
+        self.assertEqual(sandbox.run(["sh", "-c", "while :; do :; done"], self.place, sandbox.Limits(seconds=1)).code, 124)
+        self.assertLess(len(sandbox.run(["sh", "-c", "yes"], self.place, sandbox.Limits(seconds=3, file_size=1)).out), (1 << 20) + 1)
+        self.assertNotEqual(sandbox.run([sys.executable, "-c", "x = bytearray(1 << 30)"], self.place, sandbox.Limits(memory=512)).code, 0)
         self.assertNotIn("USER", sandbox.run(["env"], self.place).out)
         if sandbox.has_box():
             for file in (HERE / "new", "/usr/new"):

@@ -1,8 +1,9 @@
 """Stage 08 next to FlashAttention-2 and -3 and cuDNN, on its chapters and the front page: sweep16.jsonl of common/check_gpu.sh, in which they were timed
 in turns, and all steps in tensor_steps.jsonl."""
 
-import math
+from statistics import geometric_mean
 
+from common.compare.peer_table import PEERS
 from common.compare.rows import PASSES
 
 from . import ladder
@@ -11,11 +12,15 @@ from .saved import H200, changed_since, fastest, newest, of_today, section
 from .steps import PORTABLE, STAGE, STEPS
 
 CELLS = [(d, length, causal, "fp16") for d in (64, 128) for length in (1024, 4096, 16384) for causal in (False, True)]
-PEERS = ("flash", "cudnn", "flash3")
 TIMED = {(row["variant"], row["pass"]) for row in newest(H200, "sweep16.jsonl", stage=STAGE, having="time")}
 LAST, ON_HOPPER = (  # LAST: since Ampere; of the steps that have rows
     {pass_: [name for name in ladder.steps(f"{STAGE}/{kind}{pass_}") if (name, pass_) in TIMED][-1] for pass_ in PASSES}
     for kind in ("", "hopper_")
+)
+RIVALS = (  # which steps, the last of them, and the peer that they are compared with
+    ("Hopper", ON_HOPPER, "cudnn"),
+    ("Hopper", ON_HOPPER, "flash3"),
+    ("portable", LAST, "flash"),
 )
 
 
@@ -30,16 +35,22 @@ def is_last(row, last):
 
 
 def next_to_rivals(last=LAST):
-    """{(d, N, mask, type, pass): [the last step's row, FlashAttention-2's, cuDNN's, FlashAttention-3's]} of the problems that the last step has a
-    time of."""
+    """{(d, N, mask, type, pass): {"ours": the last step's row, peer: its row}} of the problems that the last step has a time of."""
     rows = newest(H200, "sweep16.jsonl", "tensor_cores.jsonl", having="time")
-    found = {key(row): [row, None, None, None] for row in rows if is_last(row, last)}
+    found = {key(row): {"ours": row} for row in rows if is_last(row, last)}
     for row in rows:
-        if row["stage"] == "peer" and row["variant"] in PEERS and key(row) in found:
+        if row.is_peer and key(row) in found:
             of_problem = found[key(row)]
-            if all(row["problem"][name] == of_problem[0]["problem"][name] for name in ("batch", "heads")):
-                of_problem[PEERS.index(row["variant"]) + 1] = row
+            if all(row["problem"][name] == of_problem["ours"]["problem"][name] for name in ("batch", "heads")):
+                of_problem[row["variant"]] = row
     return found
+
+
+def times_as_fast(last, peer, pass_):
+    """[(d, the last step's rate over the peer's)] of the twelve cells that have both."""
+    found = next_to_rivals(last)
+    cells = [(cell[0], found[(*cell, pass_)]) for cell in CELLS]
+    return [(d, rows["ours"].tflops / rows[peer].tflops) for d, rows in cells if peer in rows]
 
 
 def speed(row, before=None):
@@ -66,7 +77,8 @@ def front_rates():
     shapes = [{name: row["problem"][name] for name in ("batch", "heads", "seq_q", "head_dim", "causal")} for row in rows]
     at = shapes[next(n for n, row in enumerate(rows) if row["stage"] == "01_naive")]
     rows = [row for row, shape in zip(rows, shapes) if shape == at and row["problem"]["dtype"] in ("fp32", "fp16")]
-    peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, pass_)) for pass_ in PASSES] for name in PEERS}
+    rivals = [peer for _, _, peer in RIVALS]
+    peers = {name: [next(row for row in rows if (row["variant"], row["pass"]) == (name, pass_)) for pass_ in PASSES] for name in rivals}
 
     def best(stage, pass_, last):
         return fastest(row for row in rows if (row["stage"], row["pass"]) == (stage, pass_) and (last is None or is_last(row, last)))
@@ -104,29 +116,27 @@ def front():
 
 def against():
     """The twelve cells next to the libraries, as a geometric mean and its ends: for the front page."""
-    hopper, portable = "for Hopper", "for any GPU since Ampere"
-    opponents = ((hopper, ON_HOPPER, "cuDNN", 2), (hopper, ON_HOPPER, "FlashAttention-3", 3), (portable, LAST, "FlashAttention-2", 1))
+    runs_on = {"Hopper": "for Hopper", "portable": "for any GPU since Ampere"}
     lines = []
-    for ours, last, name, peer in opponents:
-        lines.append([ours, name])
+    for steps, last, peer in RIVALS:
+        lines.append([runs_on[steps], PEERS[peer].name])
         for pass_ in PASSES:
-            cells = [next_to_rivals(last)[(*cell, pass_)] for cell in CELLS]
-            ratios = [cell[0].tflops / cell[peer].tflops for cell in cells if cell[peer]]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            lines[-1].append(f"**{mean:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})")
+            ratios = [ratio for _, ratio in times_as_fast(last, peer, pass_)]
+            lines[-1].append(f"**{geometric_mean(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})")
     return table("our kernels | against | forward | backward", lines)
 
 
 def twelve():
     """The rates of the twelve cells, both passes side by side."""
-    ours, theirs = next_to_rivals(ON_HOPPER), next_to_rivals(LAST)
+    hopper, since_ampere = next_to_rivals(ON_HOPPER), next_to_rivals(LAST)
     lines, used = [], []
     for d, length, causal, dtype in CELLS:
         lines.append([d, f"{length:,}", "causal" if causal else "no"])
         for pass_ in PASSES:
-            (hopper, _, cudnn, flash3), (portable, flash, _, _) = (of[d, length, causal, dtype, pass_] for of in (ours, theirs))
-            lines[-1] += [speed(row) for row in (hopper, cudnn, flash3, portable, flash)]
-            used += [hopper, flash]
+            on_hopper, portable = (of[d, length, causal, dtype, pass_] for of in (hopper, since_ampere))
+            rates = [*map(on_hopper.get, ("ours", "cudnn", "flash3")), *map(portable.get, ("ours", "flash"))]
+            lines[-1] += map(speed, rates)
+            used += [rates[0], rates[-1]]
     names = ", ".join(f"{pass_} `{ON_HOPPER[pass_]}` and `{LAST[pass_]}`" for pass_ in PASSES)
     head = "d | N | mask | forward: Hopper | cuDNN | FA3 | portable | FA2 | backward: Hopper | cuDNN | FA3 | portable | FA2"
     return section(f"TFLOP/s, fp16, 16,384 tokens, H·d = 2,048; {names}", head, lines, used)

@@ -1,5 +1,6 @@
 """The stages' times on a GPU, next to those of earlier stages."""
 
+from common.compare.peer_table import PEERS
 from common.compare.rows import bytes_text, describe, grouped
 
 from .formatting import ms, number, step
@@ -72,13 +73,11 @@ def rungs(stage, pass_, bound):
     return section(title, head, list(lines.values()), rows)
 
 
-PEERS = {"memory_efficient": "memory-efficient", "flash": "FlashAttention-2", "triton": "our Triton kernel", "flash3": "FlashAttention-3"}
-PEERS |= {"cudnn": "cuDNN", "plain": "plain torch"}
 STAGES = [("01_naive", "01_naive"), ("03_online_softmax", ""), ("04_fa1_forward", "05_fa1_backward"), ("06_fa2_forward", "07_fa2_backward")]
 # Type, stages of the two passes, which of their variants, and a name if it is not that of the fastest.
 KERNELS = [("fp32", stages, lambda variant, pass_: True, None) for stages in STAGES]
 KERNELS += [("fp16", (STAGE, STAGE), lambda v, pass_, of=of: (v in PORTABLE[pass_]) == of, None) for of in (True, False)]
-KERNELS += [(t, ("peer", "peer"), lambda v, pass_, of=of: v == of, name) for of, name in PEERS.items() for t in ("fp32", "fp16")]
+KERNELS += [(t, ("peer", "peer"), lambda v, pass_, of=of: v == of, peer.name) for of, peer in PEERS.items() for t in ("fp32", "fp16")]
 
 
 def kernels():

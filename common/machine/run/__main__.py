@@ -20,13 +20,13 @@ import time
 from collections import Counter
 
 import keys
+import messages
 import rewrite
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MACHINE = ROOT / "common/machine"
-PAGE = "docs/howto/any_cuda_file.md"
 EPILOG = f"""exit code: 0 nothing found; 1 findings; 2 it does not compile, or uses what is not simulated; 3 the program failed by itself.
-The findings go to stderr, after what the program prints. {PAGE} says more."""
+The findings go to stderr, after what the program prints. {messages.PAGE} says more."""
 
 
 class Stop(Exception):
@@ -153,102 +153,6 @@ def prelude(build, compiler, flags):
     return ["-include", str(header)]
 
 
-# That explain a beginner's mistake.
-WARNINGS = "-Wempty-body -Wunused-value -Wparentheses -Wuninitialized -Wmaybe-uninitialized -Waddress -Wreturn-type -Wunused-result -Wformat".split()
-
-
-def show_warnings(log, project, without):
-    """Those about the user's own lines, with the lines."""
-    flags = "|".join(WARNINGS)
-    said = re.findall(rf"^(.+?):(\d+):(\d+): (warning: .*?) \[(?:{flags})(?:=|-extra-args|-insufficient-args)?\]$", log, re.M)
-    firsts = {(file, int(line)): rest for file, line, *rest in reversed(said)}
-    for (file, line), (column, text) in sorted(firsts.items()):
-        text = re.sub("suggest parentheses around assignment.*", "'=' assigns here; '==' compares", text)
-        text = re.sub("statement has no effect", "this changes nothing; '=' assigns", text)
-        text = re.sub(r"statement is a reference, not call, to function '(\w+)'", r"\1 is not called: \1()", text)
-        text = re.sub(r"ignoring return value of .*\b(__shfl\w+)\(.*", r"nobody takes the result of \1()", text)
-        types = [(aka or kind).replace("long long", "long") for kind, aka in re.findall(r" type '([^']+)'(?: .aka '([^']+)')?", text)]
-        harmless = re.search("ignoring return|within|explicit braces", text) or (len(types) == 2 and types[0] == types[1])
-        if pathlib.Path(file).resolve() in project.done and f"{file}:{line}" not in without and not harmless:
-            print(f"{file}:{line}: {text}{project.excerpt(file, line, int(column))}", file=sys.stderr, flush=True)
-
-
-def why_not(log, project):
-    """The first of the compiler's messages that leads to a line of the user's own, with that line below it."""
-    places = re.findall(r"^(.+?):(\d+):(?:(\d+):)? +(required|(?:fatal )?error: .*)", log, re.M)
-    errors = [place for place in places if place[3] != "required"]
-    if not errors:
-        link = re.findall(r"undefined reference to [`']([^'\n]*)'", log)
-        if link:
-            return (
-                "there is no main(), which starts the kernels"
-                if "main" in link
-                else f"does not link: '{link[0]}' is defined in no file; name its file too"
-            )
-        return "the compiler fails: " + (log.strip().splitlines() or ["no message"])[-1]
-    own = [place for place in (errors[0], *places) if pathlib.Path(place[0]).resolve() in project.done]
-    file, line, column, said = (own or errors)[0]
-    text = (errors[0][3] if said == "required" else said).partition("error: ")[2]
-    rest = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
-    inside = ": In " in log[: log.index(":".join(errors[0][:2]) + ":")].rpartition(": At global scope")[2]
-    names = set(re.findall(r"[A-Za-z_]\w*", re.sub(r'//.*|".*?"', "", "\n".join(project.texts.values()))))
-    return in_a_line(file, line, text, rest, inside, names) + project.excerpt(file, int(line), int(column or 0))
-
-
-EXPLAINED = (  # what a compiler says of a beginner's mistake, and what we say
-    (r"location '\*\((\w+) \+ .*", r"element of \1, which points to const"),
-    (r"return-statement with.*", "a kernel returns nothing: store what it computes, or put a ';' after 'return'"),
-    (r".*numeric literal operator 'operator\"\"(\w+)'", r"\1 follows a number: is a '*' missing between the two?"),
-    (r"no matching function for call to '(__shfl\w+)\(.*", r"\1() takes a mask, a value, and a lane or distance"),
-    (r".*(?:conver.* to '.*Site'|call to '__syncthreads').*", "an argument too many; __syncthreads() takes none"),
-    (r".*'(?:const )?(?:uint3|dim3)'.*", r"\g<0>: threadIdx and its like have parts: threadIdx.x"),
-    (r".*call to '(cudaMalloc|atomic\w+\(\w+&).*", r"\g<0>: it takes an address, &name"),
-    (r"(invalid operands|no matching f(?!.*'(cuda|atomic))).*\*.*|(?:.* cannot be used as a f|request for member.*\*').*", r"\g<0>: an element of an array is name[index]"),
-    (r"invalid type argument of unary '\*'.*", "'*' before what is no pointer: is it one '*' too many?"),
-    (r".*(?:extended character |before ')([^\x00-\x7f]+).*", r"\1 is no character of C++: was it copied from a text?"),
-    (r"expected '\(' before.*", r"\g<0>: the condition of if, for and while stands in parentheses"),
-    (r"expected primary-expression before '[<>].*", r"\g<0>: 'at least' is >= and 'at most' is <="),
-    (r"expected primary-expression before '}.*", r"\g<0>: what is above is not complete"),
-    (r"expected initializer before.*", r"\g<0>: is a '{' or a ';' missing above?"),
-    (r"storage size of '(\w+)' isn't known", r"how many elements has \1? A size is missing, or 'extern' before __shared__"),
-    (r"did you mean '(?:std::)?print'", "did you mean 'printf'"),
-    (r"; did you mean 'std::__.*", ""),
-    (r"'(UNWRITTEN|judge|fill)' was not declared.*", r'the line #include "judge.hpp", which declares \1, is missing'),
-)  # fmt: skip
-OUTSIDE = r"'.*' does not name a type|expected (unqualified-id|declaration) before"
-WORDS = "if else for while return int float bool void true false __syncthreads __shared__ threadIdx blockIdx blockDim __shfl_xor_sync"
-
-
-def in_a_line(file, line, text, rest, inside, names):
-    """`inside` of a function; `names` that the file knows."""
-    for pattern, words in EXPLAINED:
-        text = re.sub(pattern, words, text)
-    if word := re.match(r"'_*(global|device|shared|constant)_*'", text):
-        return f"{file}:{line}: does not compile: CUDA's word is __{word[1]}__, with two underscores on each side{rest}"
-    if re.match(OUTSIDE, text):
-        text += ": is its type missing?" if inside else ": it stands outside of all functions; is there a '}' too many above?"
-    if (word := re.match(r"'(\w+)' was not declared in this scope$|'(\w+)' does not name", text)) and (word := word[1] or word[2]):
-        known = {name.lower().strip("_"): name for name in sorted(names | {*WORDS.split()}) if name != word}
-        alike = difflib.get_close_matches(word.lower().strip("_"), known, 1, 0.8 if len(word) > 3 else 1)
-        text += f"; did you mean '{known[alike[0]]}'?" if alike else ""
-    if match := re.match(r"'?([\w./]+)'?(?: file not found|: No such file or directory)", text):
-        return f"{file}:{line}: there is no header {match[1]}: copy it into the file's folder, or name its own folder by -I"
-    if match := re.search(r"(?:#error |\"|'|^)([\w./]+)(?:' is unavailable: (.*)| is not simulated)", text):
-        by_hand = "write reductions and scans by hand, as common/machine/examples/reduction.cu and scan.cu do"
-        advice = by_hand if match[1].startswith("cub/") else "leave out what needs it"
-        return f"{file}:{line}: {match[1]} is not simulated{f' ({match[2]})' if match[2] else ''}: {advice}; {PAGE} lists what is"
-    if removed := re.search(r"'(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))'", text):
-        return f"{file}:{line}: {removed[1]} was removed from CUDA for GPUs since Volta: {removed[1]}_sync(mask, ...), where the mask has a bit per thread: 0xff for 8, 0xffffffff for 32"
-    cuda = r"'(?:\w+::)*((?:cu[a-z]*[A-Z]|__|cg|nv|wmma|curand|thrust|tex|this_|cluster)\w*)\W"
-    unknown = re.search(
-        rf"(?:identifier|type name) {cuda}|{cuda}.*(?:not declared|undeclared|no member|not a member|has not been|does not name)", text
-    )
-    meant = re.search(r"did you mean ['\u2018](\w+)", text)  # misspelled, or something that is not there
-    if (match := unknown) and not (meant and difflib.SequenceMatcher(None, match[1] or match[2], meant[1]).ratio() > 0.8):
-        return f"{file}:{line}: {match[1] or match[2]} is not simulated; {PAGE} lists what is{rest}"
-    return f"{file}:{line}: does not compile: {text}{rest}"
-
-
 def compiled(options, folder):
     build = pathlib.Path(os.environ.get("FLASH_RUN_BUILD", ROOT / "build"))
     build.mkdir(parents=True, exist_ok=True)
@@ -278,7 +182,7 @@ def compiled(options, folder):
     objects, running = [], []
     for number, source in enumerate(sources):
         objects.append(folder / f"{number}.o")
-        command = [compiler, *first, *flags, *WARNINGS, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
+        command = [compiler, *first, *flags, *messages.WARNINGS, *mirrored, *macros, "-x", "c++", "-c", source, "-o", objects[-1], *local]
         running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}))
     log = "".join(process.communicate()[1] for process in running)
     log = re.sub(r"(?:(?:struct|class) )?flash::(?:\w+::)*", "", log).replace(
@@ -291,9 +195,9 @@ def compiled(options, folder):
         link = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         log, refused = log + link.stderr, refused + link.stderr
         if link.returncode == 0:
-            show_warnings(log, project, options.without)
+            messages.show_warnings(log, project, options.without)
             return folder / "program"
-    raise Stop(why_not(refused, project))
+    raise Stop(messages.why_not(refused, project))
 
 
 SLOW = "still running: an endless loop, or a large problem, since what takes a GPU a millisecond takes minutes here; {} stops it"

@@ -116,7 +116,7 @@ def build(exercise, lines, build_folder, work, *flags):
     words[1:1] = [f"-I{work / 'include'}"]
     words += "-Wuninitialized -Wfloat-conversion -Werror=vla -Werror=overflow -Werror=return-type".split()
     words += ["-fno-exceptions", "-fdiagnostics-color=never", *flags]
-    done = sandbox.run(words, work, seconds=60, memory=4096, file_size=128)
+    done = sandbox.run(words, work, sandbox.Limits(seconds=60, memory=4096, file_size=128))
     err = re.sub(r"\bflash::(\{anonymous\}::|\w+::)*", "", done.err)
     diagnostics = Diagnostics(err.replace(str(header), exercise.student_name).replace(f"{ROOT}/", ""), exercise, lines)
     if done.code != 0 or not new_object.is_file():
@@ -129,7 +129,7 @@ def build(exercise, lines, build_folder, work, *flags):
     if not at:
         raise Usage(f"{build_folder}: the program {exercise.stage} is not linked from {old_object}")
     words[at[0]] = str(new_object)
-    done = sandbox.run(words, work, seconds=60, memory=4096, file_size=1024, cwd=folder)
+    done = sandbox.run(words, work, sandbox.Limits(seconds=60, memory=4096, file_size=1024), cwd=folder)
     if done.code != 0 or not program.is_file():
         return Built(None, "it does not link: " + (done.err + done.out).strip().split("\n")[0])
     return Built(program, "", warnings, unset)

@@ -27,7 +27,7 @@ def run(program, exercise, options, folder, *, order="forward", save=False, boxe
     env |= dict(word.split("=") for word in options if word.startswith("FLASH_"))
     argv = [program, "--device", "cpu", "--variant", exercise.variant, "--dtype", exercise.dtype, "--pass", exercise.pass_, "--json"]
     argv += [*(word for word in options if not word.startswith("FLASH_")), *(["--save", "out"] if save else [])]
-    done = sandbox.run(argv, folder, seconds=SECONDS, env=env, boxed=boxed)
+    done = sandbox.run(argv, folder, sandbox.Limits(seconds=SECONDS), env=env, boxed=boxed)
     printed, report = parted(done.out)
     return Run(done, report if done.code in (0, 1) else None, printed)
 

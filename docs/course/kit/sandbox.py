@@ -40,32 +40,40 @@ def has_box():
     return False
 
 
-def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=None, boxed=False):
-    """Runs argv, in `cwd` or else in `folder`, where its output stays, as a process group that does not outlive its leader. Limits: seconds
-    of processor time, and six times as many on the clock; megabytes of memory, and of a file."""
-    folder = Path(folder)
-    settings = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C.UTF-8"} | (env or {})
-    words = [*(box(folder) if boxed else []), *map(str, argv)]
-    limits = {
-        resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_AS: memory << 20,
-        resource.RLIMIT_FSIZE: file_size << 20,
-        resource.RLIMIT_CORE: 0,
-    }
+class Limits(NamedTuple):
+    seconds: int = 8  # of processor time; on the clock six times as many
+    memory: int = 1536  # megabytes
+    file_size: int = 32  # megabytes
 
-    def limit():
+    def set(self):
+        """For this process and those that it will start."""
+        limits = {
+            resource.RLIMIT_CPU: self.seconds,
+            resource.RLIMIT_AS: self.memory << 20,
+            resource.RLIMIT_FSIZE: self.file_size << 20,
+            resource.RLIMIT_CORE: 0,
+        }
         for which, value in limits.items():  # those of a container may be lower
             most = resource.getrlimit(which)[1]
             hard = value + 1 if which == resource.RLIMIT_CPU else value  # a program may ignore the soft limit's signal
             hard = hard if most == resource.RLIM_INFINITY else min(hard, most)
             resource.setrlimit(which, (min(value, hard), hard))
 
+
+USUAL = Limits()
+
+
+def run(argv, folder, limits=USUAL, *, env=None, cwd=None, boxed=False):
+    """Runs argv, in `cwd` or else in `folder`, where its output stays, as a process group that does not outlive its leader."""
+    folder = Path(folder)
+    settings = {"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C.UTF-8"} | (env or {})
+    words = [*(box(folder) if boxed else []), *map(str, argv)]
     began = time.monotonic()
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
         files = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-        process = subprocess.Popen(words, cwd=cwd or folder, env=settings, start_new_session=True, preexec_fn=limit, **files)
+        process = subprocess.Popen(words, cwd=cwd or folder, env=settings, start_new_session=True, preexec_fn=limits.set, **files)
         try:
-            code = process.wait(timeout=6 * seconds)
+            code = process.wait(timeout=6 * limits.seconds)
         except subprocess.TimeoutExpired:
             code = 124
         finally:
@@ -74,7 +82,7 @@ def run(argv, folder, *, env=None, seconds=8, memory=1536, file_size=32, cwd=Non
             process.wait()
     taken = time.monotonic() - began
     code = 128 - code if boxed and code > 128 else code
-    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and taken >= seconds):
+    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and taken >= limits.seconds):
         code = 124
     said, complained = ((folder / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr"))
     return Done(code, said, complained, taken)

@@ -5,11 +5,12 @@ from math import exp, log
 from statistics import geometric_mean
 
 from common.compare import h200
+from common.compare.peer_table import PEERS
 from docs.tools.formatting import number
 from docs.tools.saved import H200, newest
 from docs.tools.steps import STEPS
 from docs.tools.svg import Picture
-from docs.tools.tensor_results import CELLS, LAST, ON_HOPPER, PASSES, PEERS, front_rates, next_to_rivals
+from docs.tools.tensor_results import PASSES, RIVALS, front_rates, times_as_fast
 
 SCORES = [1, 2, 4, 0]  # the running example
 RATE = h200.FP32_FLOPS / 8  # at most, of products with two loads per multiply-add: (1.17)
@@ -163,8 +164,6 @@ def rivals():
     """Stage 08 over its rivals on the twelve cells: a mark per problem, a line at the geometric mean."""
     p = Picture(720, "How many times as fast as cuDNN, FlashAttention-3 and FlashAttention-2 the steps of stage 08 are, on twelve problems")
     left, scale, y = 274, 907, 66
-    groups = [("Hopper steps over cuDNN", ON_HOPPER, "cudnn"), ("Hopper steps over FlashAttention-3", ON_HOPPER, "flash3")]
-    groups += [("portable steps over FlashAttention-2", LAST, "flash")]
 
     def at(ratio):
         return left + scale * log(ratio)
@@ -173,13 +172,12 @@ def rivals():
     for ratio in (0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6):
         p.line(at(ratio), y - 14, at(ratio), y + 342, "line" if ratio == 1 else "thin")
         p.note(at(ratio), y - 20, f"{ratio:g}")
-    for name, steps, peer in groups:
+    for steps, last, peer in RIVALS:
+        name = f"{steps} steps over {PEERS[peer].name}"
         p.rect(8, y + 1, 11.8 * len(name), 26, "bg")
         p.label(12, y + 19, name, 18, "start", bold=True)
-        found = next_to_rivals(steps)
         for direction in PASSES:
-            cells = [(cell[0], found[(*cell, direction)]) for cell in CELLS]
-            ratios = [(d, rows[0].tflops / rows[PEERS.index(peer) + 1].tflops) for d, rows in cells]
+            ratios = times_as_fast(last, peer, direction)
             mean = geometric_mean(ratio for _, ratio in ratios)
             y += 36
             p.label(26, y + 18, direction, 18, "start")
@@ -201,8 +199,7 @@ def stages():
     """The rates of the front page: the stages, then the libraries. One scale, and type that is large enough for a phone."""
     found, peers = front_rates()
     ours = [(f"{'/'.join(dict.fromkeys((line[0][:2], line[1][:2])))} {line[3]}", rows) for line, rows in found]
-    names = {"flash": "FlashAttention-2", "cudnn": "cuDNN", "flash3": "FlashAttention-3"}
-    theirs = sorted(((names[name], rows) for name, rows in peers.items()), key=lambda one: one[1][0].tflops)
+    theirs = sorted(((PEERS[name].name, rows) for name, rows in peers.items()), key=lambda one: one[1][0].tflops)
     p = Picture(560, "TFLOP/s of the stages on an H200, forward and backward, next to FlashAttention-2, cuDNN and FlashAttention-3")
     left, y = 240, 64
     scale = (p.width - left - 62) / max(row.tflops for _, rows in ours + theirs for row in rows)

@@ -21,14 +21,16 @@ def cells(p, x, y, size, places):
             p.rect(x + col * w + 1, y + row * h + 1, cols * w - 2, rows * h - 2, "strong")
 
 
-def ticks(p, x, y, size, rows, cols, step_row=1, step_col=1):
+def ticks(p, x, y, size, rows, cols):
+    """Numbers next to rows and columns, which are ranges: with a step of 2, two numbers at a time."""
+
     def text(first, step):
         return str(first) if step == 1 else f"{first},{first + 1}"
 
-    for r in range(0, rows, step_row):
-        p.note(x - 6, y + (r + step_row / 2) * size[1] + 6, text(r, step_row), size=16, anchor="end")
-    for c in range(0, cols, step_col):
-        p.note(x + (c + step_col / 2) * size[0], y - 6, text(c, step_col), size=16 if size[0] > 25 else 14.5)
+    for r in rows:
+        p.note(x - 6, y + (r + rows.step / 2) * size[1] + 6, text(r, rows.step), size=16, anchor="end")
+    for c in cols:
+        p.note(x + (c + cols.step / 2) * size[0], y - 6, text(c, cols.step), size=16 if size[0] > 25 else 14.5)
 
 
 def a_places(registers):
@@ -60,14 +62,14 @@ def fragments(depth):
         f"Fragments of mma.m16n8k{depth}: which lane holds which elements of A, B and C",
         f"m16n8k{depth}:  C [16, 8] += A [16, {depth}] B [{depth}, 8]",
     )
-    for at_x, at_y, size, shape, steps, places, title, up in [
-        (x, top, b, (depth, 8), (2, 1), b_places(registers // 2), f"B [{depth}, 8], 16-bit", 26),
-        (left, y, a, (16, depth), (1, 2), a_places(registers), f"A [16, {depth}], 16-bit", 50),
-        (x, y, b, (16, 8), (1, 2), c_places(), "C [16, 8], fp32", 26),
+    for at_x, at_y, size, rows, cols, places, title, up in [
+        (x, top, b, range(0, depth, 2), range(8), b_places(registers // 2), f"B [{depth}, 8], 16-bit", 26),
+        (left, y, a, range(16), range(0, depth, 2), a_places(registers), f"A [16, {depth}], 16-bit", 50),
+        (x, y, b, range(16), range(0, 8, 2), c_places(), "C [16, 8], fp32", 26),
     ]:
         cells(p, at_x, at_y, size, places)
-        ticks(p, at_x, at_y, size, *shape, *steps)
-        p.label(at_x + shape[1] * size[0] / 2, at_y - up, title, bold=True)
+        ticks(p, at_x, at_y, size, rows, cols)
+        p.label(at_x + cols.stop * size[0] / 2, at_y - up, title, bold=True)
     registers_of_a(p, left, y, a, registers)
     right = x + 8 * b[0] + 8
     for r in range(registers // 2):
@@ -111,7 +113,7 @@ def ldmatrix():
     ]:
         p.label(x + 4 * w, top - 30, title, 18, bold=True)
         cells(p, x, top, (w, h), places)
-        ticks(p, x, top, (w, h), 8, 8)
+        ticks(p, x, top, (w, h), range(8), range(8))
         p.note(x + 4 * w, top + 8 * h + 24, *text)
     p.caption(
         "Below: one matrix in shared memory; the number is the lane whose register gets the two elements. "
@@ -131,7 +133,7 @@ def accumulator_to_operand():
         made |= {(row, 8 * n + col, lane, register) for row, col, _, _, lane, register in places}
         p.label(x + 4 * w, y - 28, f"fragment {tile} of S, fp32", bold=True)
         cells(p, x, y, size, places)
-        ticks(p, x, y, size, 16, 8, step_col=2)
+        ticks(p, x, y, size, range(16), range(0, 8, 2))
         for pair in range(2):
             side, anchor = ((x - 30, "end"), (x + 8 * w + 10, "start"))[n]
             for line in range(2):
@@ -143,7 +145,7 @@ def accumulator_to_operand():
     x, y = 366 - 8 * w, below + 146
     p.label(360, y - 58, "A [16, 16] of P V: a[0] to a[3], two 16-bit elements in each", 18, bold=True)
     cells(p, x, y, size, a_places(4))
-    ticks(p, x, y, size, 16, 16, step_col=2)
+    ticks(p, x, y, size, range(16), range(0, 16, 2))
     for r in range(4):
         prime, pair = "′" if r // 2 else "", 2 * (r % 2)
         at = y + (-30 if r % 2 == 0 else 16 * h + 24)
