@@ -24,8 +24,8 @@ namespace {
 
 constexpr int ROWS_PER_BLOCK = 128;  // one thread per row
 
-/// (1.2), (1.4)  A thread reads its row of S twice: once for the sum, once to normalise.
-/// Grid: (blocks of rows, 1, B*H).
+/// (1.2), (1.4)  A thread reads its row of S twice. Not coalesced: neighbours read other rows, so a
+/// warp's load touches 32 sectors, until step 2 of 02. Grid: (blocks of rows, 1, B*H).
 __global__ void softmax_kernel(Problem problem, Tensor<const float> S_all, Tensor<float> P_all,
                                Tensor<float> L_all) {
   const int i = blockIdx.x * ROWS_PER_BLOCK + threadIdx.x;

@@ -5,7 +5,8 @@
 //   O = P V                                                                     (1.3)
 //
 // A block of TILE x TILE threads computes a TILE x TILE tile of the result, one element per thread:
-// tile_product(), which the backward pass of 01 shares.  Shared memory: two tiles, 8.25 KiB.
+// tile_product(), which the backward pass of 01 shares. It holds two tiles in shared memory, 8.25
+// KiB, and reads each element TILE times: traffic from HBM falls by a factor of TILE (1.6).
 //
 // Names that every kernel file uses:
 //   A B, A o B               matrix product, elementwise product
@@ -23,12 +24,10 @@
 namespace flash {
 namespace {
 
-// A warp is a row of the tile: 32 threads side by side read 32 neighbouring elements, one 128-byte
-// line of HBM.
+// A warp is a row of the tile: its threads read 32 neighbouring elements, a 128-byte line of HBM.
 constexpr int TILE = 32;
 
-// One column of padding: a warp that walks down a column of a tile then hits 32 different banks,
-// not one bank 32 times.
+// One column of padding: a warp that walks down a column hits 32 banks, not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
 /// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so
@@ -39,11 +38,11 @@ __device__ inline void load_tile(Tile& tile, const Matrix<const float>& M, int r
   tile[threadIdx.y][threadIdx.x] = row < M.rows && col < M.cols ? M(row, col) : 0.0f;
 }
 
-/// This thread's element of the tile of C = op(A) op(B) that starts at (row0, col0), where op
-/// transposes on request and `depth` is the inner dimension: the one at row row0 + threadIdx.y and
-/// column col0 + threadIdx.x. All threads of the block must call it.
-/// Each element of a tile is read TILE times from shared memory, so traffic from HBM falls by a
-/// factor of TILE (1.6).
+/// This thread's element, (row0 + threadIdx.y, col0 + threadIdx.x), of op(A) op(B), where op
+/// transposes or not. `depth`: the inner dimension. All threads of the block must call it.
+///   <false, true>   Q K^T, and in the backward pass dO V^T
+///   <false, false>  P V, and in the backward pass dS K
+///   <true, false>   in the backward pass alone: P^T dO, dS^T Q
 template <bool TransposeA, bool TransposeB>
 __device__ float tile_product(const Matrix<const float>& A, const Matrix<const float>& B, int row0,
                               int col0, int depth) {
@@ -94,11 +93,12 @@ __global__ void output_kernel(Problem problem, Tensor<const float> P_all, Tensor
   if (i < problem.Nq && c < problem.d) O_all.head(blockIdx.z)(i, c) = sum;
 }
 
-// ---- Launches ----------------------------------------------------------------------------------
+// ---- Launches: skip them on a first read -------------------------------------------------------
 //
 // launch(name, {grid, block}, kernel, arguments...) is kernel<<<grid, block>>>(arguments...), with
-// errors checked. view<float>(a.workspace("S")) is a matrix in HBM that the Variant at the end of a
-// kernel file asks for. The Variant tells the programs what the file offers.
+// errors checked; {grid, block} is a LaunchShape. Attention: a Problem and its tensors. Pass:
+// forward or backward. WorkspaceSpec: one more matrix in HBM, view<float>(a.workspace("S")).
+// Variant: what a kernel file offers the programs. refuse: why it cannot take a problem, or "".
 
 /// One block per TILE x TILE tile of a [rows, cols] result, for `heads` results.
 LaunchShape tiled(int rows, int cols, int heads) {

@@ -108,8 +108,9 @@ static void attention(int N, int heads, bool causal, const float* Q, const float
 // ==== Harness, the same text in all forward files: O against double precision, and the time. ====
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
+  const size_t rows = O.size() / d, step = rows / 1000 | 1;  // odd, to hit every row of a tile
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
+  for (size_t i = 0; i < rows; i += step) {
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;
@@ -128,12 +129,12 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
-  for (int i = 1; i < argc - causal; ++i) {
-    char rest;
-    const bool number = i <= 3 && std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) == 1;
-    if (number && sizes[i - 1] >= (i == 3 ? 0 : 1) && sizes[i - 1] <= 65535) continue;
-    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], up to 65535\n", argv[i]);
+  int sizes[] = {1024, 128, 20}, least[] = {1, 1, 0};  // N, heads, timed runs
+  for (int n = 0; n < argc - 1 - causal; ++n) {
+    char rest;  // after the number: an error
+    const bool number = n < 3 && std::sscanf(argv[n + 1], "%d%c", &sizes[n], &rest) == 1;
+    if (number && least[n] <= sizes[n] && sizes[n] <= 65535) continue;
+    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], max 65535\n", argv[n + 1]);
     return 2;
   }
   const auto [N, heads, runs] = sizes;

@@ -7,11 +7,11 @@
 //     O = (l e^{m - m_new} O + e^{m~ - m_new} P~ V) / l_new                     (4.4)
 //   L = m + ln l                                                                (4.5)
 //
-// New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4,
-// thread_rows.cuh). Their dot products are independent chains of additions, and P~ V is rescaled
-// once per group, not once per key: accumulate() of step 2, for eight keys, is in thread_rows.cuh
-// now. So is load_tile(), which writes zeros beyond the last key, where a group may reach: 0 times
-// a stale NaN is NaN.
+// New since step 2: a thread takes GROUP keys at a time, four columns of each per access (float4).
+// Their dot products are independent chains of additions, and P~ V is rescaled once per group, not
+// once per key. accumulate(), for eight keys, and load_tile() move to thread_rows.cuh, which step 4
+// and stages 05 and 06 share. load_tile() now writes zeros beyond the last key, where a group may
+// reach: 0 times a stale NaN is NaN.
 //
 // Grid, block, shared memory, registers, HBM (4.7), shapes: as step 2.
 #pragma once
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Br)
       float4 q_reg[Width / 4];  // line 8
 #pragma unroll
       for (int c = 0; c < Width / 4; ++c) q_reg[c] = Q.as<const float4>(i, 4 * c);
-      const RowStats old_stats{m(i), l(i)};
+      const RowStats old_stats{m(i), l(i)};  // early: they arrive during the products
 
       // Lines 9 and 10: GROUP keys at a time, up to the last one of the tile that the query sees.
       RowStats tile_stats{-INFINITY, 0.0f};  // m~, l~

@@ -11,8 +11,8 @@
 // them one over the query heads that share a key/value head. dK, dV of the outer tile accumulate in
 // shared memory; dQ of the inner one, where 04 has O, is read from HBM and written back. Phases A
 // and B are 04's two products; C, the transposed ones, is new. load_tile_ahead() is 04's
-// load_tile() with several loads in flight (tiles.cuh). D is computed for every tile of K; 07 does
-// it once.
+// load_tile() with eight loads in flight (tiles.cuh), already in step 1, as a block has only 4
+// warps and an SM to itself. D is computed for every tile of K; 07 does it once.
 //
 // Grid: B * Hkv blocks. A block owns a key/value head and handles every query head of its group, so
 // that only this block adds to dK and dV: no atomics, and each run gives the same bits.

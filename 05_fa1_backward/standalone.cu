@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS)
 
       // P and dS: row `lane` of the tile, this warp's keys.
       const int i = query0 + lane;
-      float S[KEYS] = {}, dP[KEYS] = {}, D = 0.0f;
+      float S[KEYS] = {}, dP[KEYS] = {}, D = 0.0f;  // D: again in every warp, O uncoalesced
       for (int c = 0; c < d; ++c) {
         for (int k = 0; k < KEYS; ++k) {
           S[k] += Q_smem[lane][c] * K_smem[KEYS * warp + k][c];
@@ -153,8 +153,9 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
     const double P = causal && j > i ? 0.0 : std::exp(dot(Q, i, K, j) / std::sqrt(d) - L[i]);
     return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)));
   };
+  const size_t rows = host[O].size() / d, step = rows / 300 | 1;  // odd, to hit every row of a tile
   double largest = 0.0;
-  for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // ~300 or all
+  for (size_t i = 0; i < rows; i += step) {
     double sum_P = 0.0, x[3][d] = {};  // rows of dQ, dK and dV
     for (size_t j = i / N * N; j < i / N * N + N; ++j) {
       const auto [P_ij, dS_ij] = P_and_dS(i, j);
@@ -177,12 +178,12 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
-  for (int i = 1; i < argc - causal; ++i) {
-    char rest;
-    const bool number = i <= 3 && std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) == 1;
-    if (number && sizes[i - 1] >= (i == 3 ? 0 : 1) && sizes[i - 1] <= 65535) continue;
-    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], up to 65535\n", argv[i]);
+  int sizes[] = {1024, 128, 20}, least[] = {1, 1, 0};  // N, heads, timed runs
+  for (int n = 0; n < argc - 1 - causal; ++n) {
+    char rest;  // after the number: an error
+    const bool number = n < 3 && std::sscanf(argv[n + 1], "%d%c", &sizes[n], &rest) == 1;
+    if (number && least[n] <= sizes[n] && sizes[n] <= 65535) continue;
+    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], max 65535\n", argv[n + 1]);
     return 2;
   }
   const auto [N, heads, runs] = sizes;

@@ -9,11 +9,13 @@
 //
 // New since step 1: a row belongs to a warp instead of a thread. A thread of step 1 reads 36 values
 // from shared memory for 32 multiply-adds of q . k. Here it holds, for example, 8 x 8 elements of S
-// and of O in registers: in each step of a product it reads 16 values and uses each 8 times, for 64
-// multiply-adds. The price: the lanes of a row combine its maximum and sum by shuffles, and P goes
-// through shared memory, because a lane needs columns of P that other lanes hold. ThreadTile
-// (thread_tile.cuh) says which elements a thread holds, Rows (common/parts/rows.cuh) has a value
-// per row of the thread. standalone.cu has the same loops over plain arrays.
+// and of O in registers: a step of a product reads 16 values and uses each 8 times, for 64
+// multiply-adds. standalone.cu has the same loops over plain arrays. Replaced:
+//   a thread's row of S and O   ->  ThreadTile, elements of several rows (thread_tile.cuh)
+//   its m and l                 ->  Rows, a value per row of the thread (common/parts/rows.cuh)
+//   dot_products()              ->  add_product(S, Q_smem, Transposed{K_smem})
+//   accumulate(), maximum, sum  ->  row_max(), row_sum(): shuffles combine the lanes of a row
+//   accumulate(), P V           ->  add_product(O, P_smem, V_smem): a lane needs other lanes' P
 //
 // Grid, HBM (6.6), shapes: as step 1.
 // Block: warps; a warp owns whole rows of S and O; its lanes form a grid of 4 x 8.

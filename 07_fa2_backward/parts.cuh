@@ -18,6 +18,7 @@ using fa2_forward::mask, fa2_forward::add_product, fa2_forward::KMajor, fa2_forw
 constexpr int PREPARE_WARPS = 8;  // of a block of prepare_kernel
 
 /// The tile sizes of one compiled kernel, and which thread holds what. Width: d, rounded up.
+/// On a first read take Halves = 1, and skip SCORE_RUN and all that follows, down to SharedTiles.
 /// Halves: from step 2 on 2, each with one product of a pair; in step 1 one, with both products.
 /// Warps: of a half, which divide the rows of a product.
 ///   tile           elements per thread                        lanes per row   runs, rows x columns

@@ -26,10 +26,12 @@
 #include <cstring>
 #include <vector>
 
-constexpr int d = 64, Br = 64, Bc = 64, THREADS = 128;
-using Tile = uint4[Br][d / 8 + 1];  // 16 bytes after each row: rows begin in different banks
-using Fragments = unsigned[4][4];   // of an operand A, [16, 64] per warp
-using Sums = float[8][4];           // of C, [16, 64] per warp
+constexpr int d = 64;
+constexpr int Br = d, Bc = d;  // rows of a tile of Q, and of K and V: 16 per warp
+constexpr int WARPS = Bc / 16, THREADS = 32 * WARPS;
+using Tile = uint4[Br][d / 8 + 1];      // 16 bytes after each row: rows begin in different banks
+using Fragments = unsigned[d / 16][4];  // of an operand A, [16, d] per warp
+using Sums = float[d / 8][4];           // of C, [16, d] per warp
 
 // ---- PTX: instructions that CUDA C++ has no function for
 /// Four 8 x 8 matrices M from shared memory: lane i points to row i % 8 of matrix i / 8, and gets
@@ -74,12 +76,12 @@ __device__ void load_tile(Tile& tile, const half* M, int row0, int N) {
   }
 }
 
-/// C += A M or A M^T, by a warp: [16, 64] x [64, 64].
+/// C += A M or A M^T, by a warp: [16, d] x [d, d].
 template <bool Transposed>
 __device__ void add_product(Sums& C, const Fragments& A, const Tile& M) {
   const int lane = threadIdx.x % 32;
-  for (int k = 0; k < 4; ++k)
-    for (int n = 0; n < 8; n += 2) {
+  for (int k = 0; k < d / 16; ++k)
+    for (int n = 0; n < d / 8; n += 2) {
       unsigned b[4];
       if (Transposed)  // rows of M are columns of the right operand
         ldmatrix_x4(b, &M[8 * n + lane / 16 * 8 + lane % 8][2 * k + lane / 8 % 2]);
@@ -91,7 +93,7 @@ __device__ void add_product(Sums& C, const Fragments& A, const Tile& M) {
 }
 /// Sums as the operand of another product: two fragments C, side by side and in fp16, are one of A.
 __device__ void pack(Fragments& A, const Sums& C) {
-  for (int e = 0; e < 16; ++e) {
+  for (int e = 0; e < d / 4; ++e) {
     const half2 two = __floats2half2_rn(C[e / 2][e % 2 * 2], C[e / 2][e % 2 * 2 + 1]);
     A[e / 4][e % 4] = *reinterpret_cast<const unsigned*>(&two);
   }
@@ -99,7 +101,7 @@ __device__ void pack(Fragments& A, const Sums& C) {
 
 /// D = rowsum(dO o O), and dQ = 0. A warp per row: lane x has the columns x and x + 32.
 __global__ void prepare(unsigned rows, const half* O, const half* dO, float* D, float* dQ) {
-  const size_t row = size_t(blockIdx.x) * THREADS / 32 + threadIdx.x / 32;
+  const size_t row = size_t(blockIdx.x) * WARPS + threadIdx.x / 32;
   if (row >= rows) return;
   float sum = 0.0f;
   for (int c = threadIdx.x % 32; c < d; c += 32) {
@@ -132,11 +134,11 @@ __global__ void __launch_bounds__(THREADS)
     // P^T and dS^T: this thread's keys j, and queries i.
     Fragments A;
     Sums S = {}, dP = {};
-    for (int k = 0; k < 4; ++k) ldmatrix_x4(A[k], &K_smem[y + lane % 16][2 * k + lane / 16]);
+    for (int k = 0; k < d / 16; ++k) ldmatrix_x4(A[k], &K_smem[y + lane % 16][2 * k + lane / 16]);
     add_product<true>(S, A, Q_smem);
-    for (int k = 0; k < 4; ++k) ldmatrix_x4(A[k], &V_smem[y + lane % 16][2 * k + lane / 16]);
+    for (int k = 0; k < d / 16; ++k) ldmatrix_x4(A[k], &V_smem[y + lane % 16][2 * k + lane / 16]);
     add_product<true>(dP, A, dO_smem);
-    for (int e = 0; e < 32; ++e) {
+    for (int e = 0; e < Br / 2; ++e) {
       const int j = key0 + y + g + e % 4 / 2 * 8, i = query0 + e / 4 * 8 + 2 * t + e % 2;
       const bool visible = i < N && j < N && (!causal || j <= i);
       float &s = S[e / 4][e % 4], &dp = dP[e / 4][e % 4];  // which become P and dS
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(THREADS)
     add_product<false>(dV_reg, A, dO_smem);
     pack(A, dP);
     add_product<false>(dK_reg, A, Q_smem);
-    for (int e = 0; e < 16; ++e)
+    for (int e = 0; e < Br / 4; ++e)
       reinterpret_cast<unsigned*>(dS_smem[y + g + e % 2 * 8])[e / 2 * 4 + t] = A[e / 4][e % 4];
     // Read after write: each warp reads its queries of dS, from the keys of all warps.
     // Write after read: the next Q_i and dO_i overwrite these.
@@ -155,15 +157,15 @@ __global__ void __launch_bounds__(THREADS)
 
     // dQ_i += dS K_j / sqrt(d)
     Sums dQ_reg = {};
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < Bc / 16; ++k)
       ldmatrix_x4_trans(A[k], &dS_smem[16 * k + lane / 16 * 8 + lane % 8][y / 8 + lane / 8 % 2]);
     add_product<false>(dQ_reg, A, K_smem);
-    for (int e = 0; e < 32; ++e) {
+    for (int e = 0; e < d / 2; ++e) {
       const int i = query0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
       if (i < N) atomicAdd(&dQ[(head_row0 + i) * d + c], dQ_reg[e / 4][e % 4] / sqrtf(d));
     }
   }
-  for (int e = 0; e < 32; ++e) {
+  for (int e = 0; e < d / 2; ++e) {
     const int j = key0 + y + g + e % 4 / 2 * 8, c = e / 4 * 8 + 2 * t + e % 2;
     if (j >= N) continue;
     dK[(head_row0 + j) * d + c] = dK_reg[e / 4][e % 4] / sqrtf(d);
@@ -192,7 +194,7 @@ static void backward(int N, int heads, bool causal, const half* Q, const half* K
   const unsigned rows = unsigned(heads) * N, tiles = (N + Bc - 1) / Bc;
   if (D == nullptr) check(cudaMalloc(&D, sizeof(float) * rows), 3);
   if (sum == nullptr) check(cudaMalloc(&sum, sizeof(float) * rows * d), 3);
-  prepare<<<dim3((rows + 3) / 4), dim3(THREADS)>>>(rows, O, dO, D, sum);
+  prepare<<<dim3((rows + WARPS - 1) / WARPS), dim3(THREADS)>>>(rows, O, dO, D, sum);
   fa2_backward<<<dim3(tiles, heads), dim3(THREADS)>>>(N, causal, Q, K, V, dO, L, D, sum, dK, dV);
   to_fp16<<<dim3(rows), dim3(d)>>>(sum, dQ);
 }
@@ -225,8 +227,9 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
     const double P = causal && j > i ? 0.0 : std::exp(dot(Q, i, K, j) / std::sqrt(d) - L[i]);
     return std::pair(P, P * (dot(dO, i, V, j) - dot(dO, i, O, i)));
   };
+  const size_t rows = host[O].size() / d, step = rows / 300 | 1;  // odd, to hit every row of a tile
   double largest = 0.0;
-  for (size_t i = 0, rows = host[O].size() / d; i < rows; i += rows / 300 | 1) {  // ~300 or all
+  for (size_t i = 0; i < rows; i += step) {
     double sum_P = 0.0, x[3][d] = {};  // rows of dQ, dK and dV
     for (size_t j = i / N * N; j < i / N * N + N; ++j) {
       const auto [P_ij, dS_ij] = P_and_dS(i, j);
@@ -249,12 +252,12 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
-  for (int i = 1; i < argc - causal; ++i) {
-    char rest;
-    const bool number = i <= 3 && std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) == 1;
-    if (number && sizes[i - 1] >= (i == 3 ? 0 : 1) && sizes[i - 1] <= 65535) continue;
-    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], up to 65535\n", argv[i]);
+  int sizes[] = {1024, 128, 20}, least[] = {1, 1, 0};  // N, heads, timed runs
+  for (int n = 0; n < argc - 1 - causal; ++n) {
+    char rest;  // after the number: an error
+    const bool number = n < 3 && std::sscanf(argv[n + 1], "%d%c", &sizes[n], &rest) == 1;
+    if (number && least[n] <= sizes[n] && sizes[n] <= 65535) continue;
+    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], max 65535\n", argv[n + 1]);
     return 2;
   }
   const auto [N, heads, runs] = sizes;

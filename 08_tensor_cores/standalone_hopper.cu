@@ -73,15 +73,16 @@ __device__ void start(float (&C)[64], const unsigned (&A)[8][4], Shared& s, int 
   const Tile& tile = s.tiles[n % BUFFERS];
   for (int k = 0; k < 8; ++k) {  // [64, 16] x [16, 128]
     const half* const B_k = Transposed ? &tile[k / 4][0][k % 4 * 16] : &tile[0][16 * k][0];
-    // In units of 16 bytes: the address, from panel to panel, from 8 rows to the next. 1: swizzle.
-    const auto descriptor = address(B_k) / 16 | Bc * 8 << 16 | 64ull << 32 | 1ull << 62;
+    const auto descriptor = address(B_k) / 16 |      // the first row, in 16 bytes
+                            Bc * 128 / 16 << 16 |    // to the next panel
+                            8 * 128 / 16ull << 32 |  // to the next 8 rows
+                            1ull << 62;              // swizzle: as in Tile
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %69, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"
-        "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"
-        "%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64, %65, %66, "
-        "%67}, %68, p, 1, 1, %70; }"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,"
+        "%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,"
+        "%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, {%64, %65, %66, %67}, %68, p, 1, 1, %70; }"
         : "+f"(C[0]), "+f"(C[1]), "+f"(C[2]), "+f"(C[3]), "+f"(C[4]), "+f"(C[5]), "+f"(C[6]),
           "+f"(C[7]), "+f"(C[8]), "+f"(C[9]), "+f"(C[10]), "+f"(C[11]), "+f"(C[12]), "+f"(C[13]),
           "+f"(C[14]), "+f"(C[15]), "+f"(C[16]), "+f"(C[17]), "+f"(C[18]), "+f"(C[19]), "+f"(C[20]),
@@ -215,16 +216,14 @@ static void check(cudaError_t error, int exit_code = 1) {
 
 /// What the TMA has to know of M, [heads, N, d]: it copies boxes of Bc rows and 64 columns.
 static CUtensorMap tensor_map(int N, int heads, const half* M) {
-  void* encode = nullptr;  // from the driver, which nvcc does not link
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, 0), 3);
+  decltype(&cuTensorMapEncodeTiled) encode = nullptr;  // from the driver, which nvcc does not link
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, 0), 3);
   const cuuint64_t shape[] = {d, cuuint64_t(N), cuuint64_t(heads)}, bytes[] = {2 * d, 2ull * N * d};
   const cuuint32_t box[] = {64, Bc, 1}, steps[] = {1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, (void*)M, shape, bytes, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(cudaError_t(result));  // the runtime numbers errors as the driver does
+  CUtensorMap map;  // the runtime numbers errors as the driver does
+  check(cudaError_t(encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, (void*)M, shape, bytes, box,
+                           steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)));
   return map;
 }
 
@@ -245,8 +244,9 @@ static void attention(int N, int heads, bool causal, const half* Q, const half* 
 // ==== Harness, the same text in all forward files: O against double precision, and the time. ====
 static double largest_error(int N, bool causal, const std::vector<Number> (&host)[4]) {
   const auto& [Q, K, V, O] = host;
+  const size_t rows = O.size() / d, step = rows / 1000 | 1;  // odd, to hit every row of a tile
   double largest = 0.0;
-  for (size_t i = 0; i < O.size() / d; i += O.size() / d / 1000 | 1) {  // ~1000 or all
+  for (size_t i = 0; i < rows; i += step) {
     double l = 0.0, o[d] = {};
     for (size_t j = i / N * N; j < (causal ? i + 1 : i / N * N + N); ++j) {
       double S = 0.0;
@@ -265,12 +265,12 @@ static double largest_error(int N, bool causal, const std::vector<Number> (&host
 
 int main(int argc, char** argv) {
   const bool causal = argc > 1 && std::strcmp(argv[argc - 1], "causal") == 0;
-  int sizes[] = {1024, 128, 20};  // N, heads, timed runs, which may be 0
-  for (int i = 1; i < argc - causal; ++i) {
-    char rest;
-    const bool number = i <= 3 && std::sscanf(argv[i], "%d%c", &sizes[i - 1], &rest) == 1;
-    if (number && sizes[i - 1] >= (i == 3 ? 0 : 1) && sizes[i - 1] <= 65535) continue;
-    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], up to 65535\n", argv[i]);
+  int sizes[] = {1024, 128, 20}, least[] = {1, 1, 0};  // N, heads, timed runs
+  for (int n = 0; n < argc - 1 - causal; ++n) {
+    char rest;  // after the number: an error
+    const bool number = n < 3 && std::sscanf(argv[n + 1], "%d%c", &sizes[n], &rest) == 1;
+    if (number && least[n] <= sizes[n] && sizes[n] <= 65535) continue;
+    std::fprintf(stderr, "bad '%s'; usage: [N [heads [runs]]] [causal], max 65535\n", argv[n + 1]);
     return 2;
   }
   const auto [N, heads, runs] = sizes;
