@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(1024)
   if (i < N && j < N) S[size_t(i) * N + j] = causal && j > i ? -INFINITY : sum / sqrtf(d);
 }
 
-/// Of a part of a row of S: its maximum, and the sum of e^(S - m).
+/// What a part of a row of S has: its maximum m, and l, the sum of its e^(S - m).
 struct RowStats {
   float m, l;
 };
 
-/// Of both parts together. But for rounding, neither the order of the parts matters nor their size.
+/// What both have together. But for rounding, neither the order of parts matters nor their size.
 __device__ RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
   return {m, expf(a.m - m) * a.l + expf(b.m - m) * b.l};

@@ -24,12 +24,12 @@ constexpr int d = 64;
 constexpr int Br = 256, Bc = 64;  // rows of a tile of Q; of a tile of K and V
 constexpr int THREADS = Br;       // each has a row
 
-/// Of a part of a row of S: its maximum, and the sum of e^(S - m).
+/// What a part of a row of S has: its maximum m, and l, the sum of its e^(S - m).
 struct RowStats {
   float m, l;
 };
 
-/// Of both parts together. The order in which parts merge does not matter, nor does their size.
+/// What both have together. The order in which parts merge does not matter, nor does their size.
 __device__ RowStats merge(RowStats a, RowStats b) {
   const float m = fmaxf(a.m, b.m);
   return {m, expf(a.m - m) * a.l + expf(b.m - m) * b.l};

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(THREADS)
   const size_t offset = size_t(blockIdx.y) * N * (d / 8);  // where this head begins
   const int query0 = blockIdx.x * Br, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int g = lane / 4, t = lane % 4;  // this thread's columns: 2 t and 2 t + 1 of each 8
-  const int y = 16 * warp + g;           // its rows: y and y + 8
+  const int row = 16 * warp + g;         // its rows: row and row + 8
 
   load_tile(Q_smem, Q + offset, query0, N);
   float O_reg[d / 8][4] = {}, m[2], l[2] = {};  // l: of this thread's columns alone
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(THREADS)
     const float factor = 1.44269504f / sqrtf(d);          // log2(e) / sqrt(d)
     if (key0 + Bc > N || (causal && key0 + Bc > query0))  // in other tiles every key is visible
       for (int e = 0; e < Bc / 2; ++e) {
-        const int i = query0 + y + e % 4 / 2 * 8, j = key0 + e / 4 * 8 + 2 * t + e % 2;
+        const int i = query0 + row + e % 4 / 2 * 8, j = key0 + e / 4 * 8 + 2 * t + e % 2;
         if (j >= N || (causal && j > i)) S[e / 4][e % 4] = -INFINITY;
       }
     for (int r = 0; r < 2; ++r) {
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS)
 
   for (int r = 0; r < 2; ++r) {
     for (int other = 1; other < 4; other *= 2) l[r] += __shfl_xor_sync(0xFFFFFFFFu, l[r], other);
-    const int i = query0 + y + 8 * r;
+    const int i = query0 + row + 8 * r;
     if (i >= N) continue;
     unsigned* const row = reinterpret_cast<unsigned*>(O + offset + i * (d / 8));
     for (int n = 0; n < d / 8; ++n)

@@ -10,8 +10,7 @@
 //
 // New since step 1, with the same tiles and order of products:
 // - Warp specialisation: the producer, one thread of an additional warpgroup, loads tile after tile
-//   into rings. It waits for "empty", the consumers wait for "full" (Hopper
-//   forward, step 3).
+//   into rings. It waits for "empty", the consumers wait for "full" (Hopper forward, step 3).
 // - setmaxnreg moves the producer's registers to the consumers, which need more than the 168 that
 //   each thread gets at launch.
 // - Two tiles of dS: a warpgroup stores one while the other warpgroup still reads the previous one

@@ -152,7 +152,8 @@ __device__ void skip(Shared& shared, const PipelineState<Stages>& ring) {
 // ---- In more/: two consumer warpgroups in turns -------------------------------------------------
 
 /// The baton, which a warpgroup takes before it issues products, and then passes to the other one:
-/// named barriers 3 and 4, as 0 is __syncthreads(), and 1 and 2 are the warpgroups' own.
+/// named barriers 3 and 4. There are 16: 0 is __syncthreads(), and 1 + i warpgroup i's own, of at
+/// most four consumers in the ladder and two here.
 __device__ inline void take_baton() { named_barrier_sync(3 + warpgroup(), 2 * WARPGROUP); }
 __device__ inline void pass_baton() { named_barrier_arrive(4 - warpgroup(), 2 * WARPGROUP); }
 

@@ -1,14 +1,19 @@
-// 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh and
-// divided.cuh, which say what they take and what it costs.
+// 08 Tensor cores, Hopper backward: the loop of general.cuh, options.cuh, ordered.cuh,
+// ordered_softcap.cuh and divided.cuh, which say what they take and what it costs.
 //
 // New since steps 4 and 5, whose loop is the same: consume() has three parameters, so that a
-// problem pays only for what it needs.
-// - Rule: how products become P (P_by_rule.cuh). PlainRule as in step 4. With Capped, the slopes of
-//   the softcap also multiply dS^T: they wait in 16 bits where the warp will store it.
-// - Shape: one maker as in step 4, or two that share dQ as in step 3 (DQOfTwoMakers); and how many
-//   buffers of dQ.
-// - Out: where dK and dV go: InTensors (kernel_by_rule.cuh) as in step 4, WholeGroup (turns.cuh) or
-//   PartialGradients (divided.cuh).
+// problem pays only for what it needs. Read them in this order:
+//   parameter   in steps 4 and 5                else                          in
+//   Rule        PlainRule: mask_transposed(),   ScoreRule: a bias, any scale  P_by_rule.cuh
+//               recompute_P_log2()              OptionsRule: a window         score_rule.cuh
+//                                               RaggedRule: sequences         ragged.cuh
+//                                               Capped: a softcap, too. Its   SlopesInPanels
+//                                               slopes multiply dS^T
+//   Shape       one maker, DQOfOneMaker         DQOfTwoMakers, as in step 3;  here
+//                                               more buffers of dQ
+//   Out         InTensors: dK and dV            WholeGroup, no look-up        turns.cuh
+//               (kernel_by_rule.cuh)            PartialGradients, in fp32     divided.cuh
+// kernel_by_rule.cuh calls it in step 5's kernel, turns.cuh in step 4's with turns.
 #pragma once
 
 #include "08_tensor_cores/hopper_backward/more/P_by_rule.cuh"

@@ -1,16 +1,17 @@
 // 08 Tensor cores, Hopper forward: step 7 for every problem: a bias, any scale, and chapter 09's
 // window, softcap and ragged batches. With wide heads.
 //
-// New since step 7:
-// - Only tiles in the window are loaded. A warpgroup skips those on either side of its own, and
-//   masks at both edges.
-// - A softcap turns complete products into tanh(scale S / cap). The cap then takes the place of the
-//   scale in c and in L.
+// New since step 7, in the order of the code:
 // - A bias, or a scale that is no factor of the exponent, has kernels of its own (SCALE_FIRST) with
 //   small tiles, since a bias takes registers. They scale S first, and take each tile's maximum.
-// - Work in a ragged batch is a tile of a sequence, from the table. The tensor maps know only the
-//   whole batch, so a tile may reach into the next sequence: its keys are masked there, its values
-//   are multiplied by 0, so they have to be finite, and threads store O.
+// - Work has a rule (work_by_rule.cuh). In a ragged batch it is a tile of a sequence, from the
+//   table. The tensor maps know only the whole batch, so a tile may reach into the next sequence:
+//   its keys are masked there, and its values are multiplied by 0, so they have to be finite.
+// - produce() loads only tiles in the window.
+// - consume() skips those on either side of its own, and masks at both edges (lazy_begin).
+// - After each product cap() turns it into tanh(scale S / cap), if there is a softcap, which then
+//   takes the place of the scale in c and in L.
+// - In a ragged batch threads store O, not the TMA.
 //
 // Grid, workspace: as step 7. Block: as step 3. HBM: as step 1, but only tiles in the window; bias.
 // Shapes: d a multiple of 8, padded with zeros to 64, 96, 128, 160, 192 or 256, with SCALE_FIRST to
