@@ -96,7 +96,7 @@ constexpr double tolerance = 1e-5;  // sums of d and of N numbers of about 1, ro
 /// Computes O; all pointers are to HBM.
 static void attention(int N, int heads, bool causal, const float* Q, const float* K, const float* V,
                       float* O) {
-  static float* S = nullptr;  // [heads, N, N], allocated by the first call
+  static float* S = nullptr;  // [heads, N, N], for the N of the first call
   if (S == nullptr) check(cudaMalloc(&S, sizeof(float) * heads * N * N), 3);
   const unsigned rows = unsigned(heads) * N, blocks = (rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK;
   const unsigned tiles = (N + TILE - 1) / TILE;

@@ -117,7 +117,7 @@ constexpr double tolerance = 1e-5;  // sums of d and of N numbers of about 1, ro
 /// Computes O; all pointers are to HBM.
 static void attention(int N, int heads, bool causal, const float* Q, const float* K, const float* V,
                       float* O) {
-  static RowStats* stats = nullptr;  // [heads, N], allocated by the first call
+  static RowStats* stats = nullptr;  // [heads, N], for the N of the first call
   if (stats == nullptr) check(cudaMalloc(&stats, sizeof(RowStats) * heads * N), 3);
   fa1_forward<<<dim3(heads), dim3(THREADS)>>>(N, causal, (const float4*)Q, (const float4*)K,
                                               (const float4*)V, (float4*)O, stats);

@@ -29,7 +29,7 @@ constexpr int WARPS = 4, THREADS = 32 * WARPS;
 constexpr int KEYS = Bc / WARPS, COLS = d / WARPS;  // columns of a thread in P and dS; in dK and dV
 constexpr int ROWS = Br * d / THREADS;              // of a thread in dQ
 static_assert(Br == 32 && Bc == 32 && Bc % WARPS == 0 && d % WARPS == 0, "whole warps");
-constexpr int PAD = 4;  // floats after each row, for float4: 8 neighbouring lanes read other banks
+constexpr int PAD = 4;  // floats after a row: nvcc reads four c at once, 8 lanes other banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 template <int Rows, int Cols>

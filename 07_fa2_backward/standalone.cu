@@ -29,7 +29,7 @@ constexpr int WARPS = 4, THREADS = 32 * WARPS;
 constexpr int KEYS = Bc / WARPS, COLS = d / WARPS;  // columns of a thread in P and dS; in dK and dV
 constexpr int ROWS = Br * d / THREADS;              // of a thread in dQ
 static_assert(Br == 32 && Bc == 32 && Bc % WARPS == 0 && d % WARPS == 0, "whole warps");
-constexpr int PAD = 4;  // floats after each row, for float4: 8 neighbouring lanes read other banks
+constexpr int PAD = 4;  // floats after a row: nvcc reads four c at once, 8 lanes other banks
 
 /// Rows row0, row0 + 1, ... of M, [N, d], to shared memory; beyond M zeros, as 0 times NaN is NaN.
 template <int Rows, int Cols>
@@ -133,7 +133,7 @@ constexpr double tolerance = 3e-5;  // sums of d and of N numbers, rounded by 6e
 static void backward(int N, int heads, bool causal, const float* Q, const float* K, const float* V,
                      const float* O, const float* dO, const float* L, float* dQ, float* dK,
                      float* dV) {
-  static float* D = nullptr;  // [heads, N], allocated by the first call
+  static float* D = nullptr;  // [heads, N], for the N of the first call
   if (D == nullptr) check(cudaMalloc(&D, sizeof(float) * heads * N), 3);
   const unsigned rows = unsigned(heads) * N, tiles = (N + Bc - 1) / Bc;
   prepare<<<dim3((rows + WARPS - 1) / WARPS), dim3(THREADS)>>>(rows, O, dO, D, dQ);

@@ -190,7 +190,7 @@ constexpr double tolerance = 2e-2;  // P, dS and the gradients are rounded to fp
 /// Computes dQ, dK and dV; all pointers are to HBM.
 static void backward(int N, int heads, bool causal, const half* Q, const half* K, const half* V,
                      const half* O, const half* dO, const float* L, half* dQ, half* dK, half* dV) {
-  static float *D = nullptr, *sum = nullptr;  // [heads, N] and dQ in fp32, by the first call
+  static float *D = nullptr, *sum = nullptr;  // [heads, N] and dQ in fp32, for the first call's N
   const unsigned rows = unsigned(heads) * N, tiles = (N + Bc - 1) / Bc;
   if (D == nullptr) check(cudaMalloc(&D, sizeof(float) * rows), 3);
   if (sum == nullptr) check(cudaMalloc(&sum, sizeof(float) * rows * d), 3);

@@ -24,15 +24,15 @@ struct PlainRule {
 template <class Rule>
 struct Capped : Rule {};
 template <class Rule>
-constexpr bool CAPS = false;
+constexpr bool IS_CAPPED = false;
 template <class Rule>
-constexpr bool CAPS<Capped<Rule>> = true;
+constexpr bool IS_CAPPED<Capped<Rule>> = true;
 
 /// Whether scores are capped. Always true or always false, but asked at run time: where ptxas knows
 /// the answer, it spills registers.
 template <class Rule>
-__device__ bool caps([[maybe_unused]] const Rule& rule) {
-  if constexpr (CAPS<Rule>) return opaque(rule.problem.softcap) != 0.0f;
+__device__ bool is_capped([[maybe_unused]] const Rule& rule) {
+  if constexpr (IS_CAPPED<Rule>) return opaque(rule.problem.softcap) != 0.0f;
   return false;
 }
 
@@ -49,7 +49,7 @@ __device__ void recompute_P_by_rule(const Rule& rule, Scores& St,
     mask_transposed(St, rule.problem, query0, key0);
     recompute_P_log2(St, stats, rule.problem.scale);
   } else if constexpr (Rule::OPTIONS) {
-    if (caps(rule)) rule.cap(St, slopes);
+    if (is_capped(rule)) rule.cap(St, slopes);
     // opaque(): no register keeps what comes of it for the next tile.
     rule.template mask</*Transposed=*/true>(St, query0, opaque(key0));
     recompute_P_log2(St, stats, rule.late_scale);

@@ -51,7 +51,7 @@ __device__ auto work_of_block(Rule& rule, int heads_at_once, int block) {
 /// entered. A tile may reach into the next sequence: those keys are masked, and those queries have
 /// L = inf, so that P is 0.
 template <class Rule, class Work>
-__device__ Work in_batch(const Rule& rule, Work work) {
+__device__ Work rows_in_batch(const Rule& rule, Work work) {
   if constexpr (Rule::RAGGED) {
     const int row0 = rule.offset(0, 0);  // of its queries
     work.first_query += row0, work.end_query += row0, work.key0 += rule.offset(0, 1);
@@ -60,7 +60,7 @@ __device__ Work in_batch(const Rule& rule, Work work) {
 }
 /// L and D for that work: each sequence has its own padded rows.
 template <class Rule>
-__device__ Tensor<const float> in_batch(const Rule& rule, Tensor<const float> L_and_D) {
+__device__ Tensor<const float> stats_in_batch(const Rule& rule, Tensor<const float> L_and_D) {
   if constexpr (Rule::RAGGED) L_and_D.data += row_of(rule, 0) - rule.offset(0, 0);
   return L_and_D;
 }
@@ -86,7 +86,7 @@ __device__ void add_dQ_of_sequence(Shared<T, Shape>& shared, const Rule& rule,
 
 /// Where `general` and `options_early` leave dK and dV: in their tensors, whose head is looked up
 /// again, as no register keeps it.
-struct InTensors {
+struct GradientsOfBlock {
   int heads_at_once;
 
   template <class Rule, class T, class Work, class Staging, class Gradient>
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     mbarrier_init(shared.empty_dQ[0], 1);  // one arrival, by the adder
     shared.initialize();
     // Looked up again, so that no register keeps it for the loop.
-    const auto rows = in_batch(rule, work_of_block<Shape>(rule, heads_at_once, blockIdx.x));
+    const auto rows = rows_in_batch(rule, work_of_block<Shape>(rule, heads_at_once, blockIdx.x));
     // Inputs, which the kernels of prepare() do not write.
     if (work.iterations > 0)
       shared.load_tiles(/*stage=*/0, maps, rows, rows.first(rule.problem), /*first=*/true);
@@ -125,7 +125,8 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     // Write after write: it has cleared dQ_accum.
     griddepcontrol_wait();
     if (work.iterations > 0)
-      shared.load_stats(/*stage=*/0, in_batch(rule, hbm.L_and_D), rows.b, rows.first(rule.problem));
+      shared.load_stats(/*stage=*/0, stats_in_batch(rule, hbm.L_and_D), rows.b,
+                        rows.first(rule.problem));
   }
   // Read after write: all threads see the initialised mbarriers. From here on roles differ: no more
   // block-wide barriers.
@@ -136,22 +137,22 @@ __global__ void __launch_bounds__(Shape::THREADS, 1)
     const int role = threadIdx.x / WARP - 4 * Shape::CONSUMERS;  // 0: the producer; 1: the adder
     if (role > 1 || !elect_one()) return;
     if (role == 0) {
-      produce<T, Shape>(shared, maps, rule.problem, in_batch(rule, hbm.L_and_D),
-                        in_batch(rule, work), /*requested=*/1);
+      produce<T, Shape>(shared, maps, rule.problem, stats_in_batch(rule, hbm.L_and_D),
+                        rows_in_batch(rule, work), /*requested=*/1);
       const int next_block = static_cast<int>(blockIdx.x) + blocks_at_once;
       if (next_block < static_cast<int>(gridDim.x)) {
         const auto next = work_of_block<Shape>(rule, heads_at_once, next_block);
-        prefetch<Shape>(maps, in_batch(rule, next));
+        prefetch<Shape>(maps, rows_in_batch(rule, next));
       }
     } else {
       add_dQ_of_sequence<T, Shape>(shared, rule, dQ_accum, work);
     }
   } else if (warpgroup() == 0) {
     if constexpr (Shape::MOVES_REGISTERS) setmaxnreg_inc<Shape::MAKER_REGISTERS>();
-    consume</*Index=*/0, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
+    consume</*Index=*/0, T, Shape>(shared, rule, hbm, work, GradientsOfBlock{heads_at_once});
   } else if constexpr (Shape::CONSUMERS > 1) {
     setmaxnreg_inc<Shape::RUNNER_REGISTERS>();
-    consume</*Index=*/1, T, Shape>(shared, rule, hbm, work, InTensors{heads_at_once});
+    consume</*Index=*/1, T, Shape>(shared, rule, hbm, work, GradientsOfBlock{heads_at_once});
   }
 }
 

@@ -11,8 +11,8 @@
 //                                               slopes multiply dS^T
 //   Shape       one maker, DQOfOneMaker         DQOfTwoMakers, as in step 3;  here
 //                                               more buffers of dQ
-//   Out         InTensors: dK and dV            WholeGroup, no look-up        turns.cuh
-//               (kernel_by_rule.cuh)            PartialGradients, in fp32     divided.cuh
+//   Out         GradientsOfBlock, to dK and     GradientsOfGroup, no look-up  turns.cuh
+//               dV (kernel_by_rule.cuh)         PartialGradients, in fp32     divided.cuh
 // kernel_by_rule.cuh calls it in step 5's kernel, turns.cuh in step 4's with turns.
 #pragma once
 
@@ -149,7 +149,7 @@ __device__ void consume(Shared<T, Shape>& shared, const Rule& rule, const Backwa
     const InRegisters<T, 1, Shape::Br / 16> Pt_reg(Pt);
     softmax_backward(dPt, Pt, stats);
     auto& dSt = dPt;
-    if (caps(rule)) slopes.multiply_into(dSt);
+    if (is_capped(rule)) slopes.multiply_into(dSt);
     const InRegisters<T, 1, Shape::Br / 16> dSt_reg(dSt);
     store_operand(dSt_rows, dSt_reg);
     // Read after write: this thread's dS^T becomes visible to wgmma, which reads shared memory

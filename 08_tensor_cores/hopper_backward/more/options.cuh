@@ -10,7 +10,7 @@
 // In kernel_by_rule.cuh:
 // - A block looks up its sequence, and the last query of its keys' windows as well as the first.
 // - The tensor maps know only the whole batch, so a tile may reach into the next sequence, where
-//   it masks the scores and stores nothing (in_batch).
+//   it masks the scores and stores nothing (rows_in_batch).
 // - In L, D and dQ_accum each sequence has its own padded rows (row_of). dK and dV go to rows of
 //   the sequence alone.
 //

@@ -32,7 +32,7 @@ template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     by_rule(a, [&](const auto& rule) {
-      start_turns<T, Shape>("backward_ordered", a, rule, WholeGroup{});
+      start_turns<T, Shape>("backward_ordered", a, rule, GradientsOfGroup{});
     });
     convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });

@@ -23,7 +23,7 @@ template <class Shape>
 void start(Shape, const Attention& a) {
   in_type_of(a, [&]<class T>(T) {
     const Capped<OptionsRule> rule{score_rule<OptionsRule>(a)};
-    start_turns<T, Shape>("backward_ordered_softcap", a, rule, WholeGroup{});
+    start_turns<T, Shape>("backward_ordered_softcap", a, rule, GradientsOfGroup{});
     convert<T, Shape::Width>(a, a.workspace("dQ_accum"));
   });
 }

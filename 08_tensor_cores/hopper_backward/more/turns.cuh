@@ -96,7 +96,7 @@ __device__ void add_dQ_in_turns(Shared<T, Shape>& shared, const Problem& problem
 }
 
 /// Where `ordered` leaves dK and dV, which are of a whole group: in their tensors.
-struct WholeGroup {
+struct GradientsOfGroup {
   __device__ int kv_head(int group) const { return group; }
 
   template <class Rule, class T, class Work, class Staging, class Gradient>
@@ -108,7 +108,7 @@ struct WholeGroup {
   }
 };
 
-/// `out` says which K and V a block loads, and where its dK and dV go: for `ordered` WholeGroup.
+/// `out` says which K and V a block loads, and where its dK and dV go.
 template <class T, class Shape, class Rule, class Out>
 __global__ void __launch_bounds__(Shape::THREADS, 1)
     backward_in_turns(Rule rule, const __grid_constant__ BackwardMaps maps, BackwardTensors<T> hbm,
