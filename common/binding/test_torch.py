@@ -26,6 +26,7 @@ try:
     import torch._dynamo.testing
     import torch.fx.experimental.proxy_tensor
     from flash_steps import flash_attn, library, operation
+    from torch.utils.flop_counter import FlopCounterMode
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -415,6 +416,16 @@ class OnCPU(unittest.TestCase):
             (bias,) = self.tensors(shape)
             O = flash_steps.attention(q.requires_grad_(), k, v, bias=bias.requires_grad_())
             self.close(O, by_formula(q, k, v, bias=bias)[0], [q, bias], dO, f"bias of {shape}")
+
+    def test_counted(self):
+        """As PyTorch counts its own attention, with both passes; packed sequences and caches by their lengths."""
+        qkv = self.alike((2, 4, 12, 16), dtype=torch.float16)
+        q, k, v = (x.transpose(1, 2) for x in qkv)
+        with FlopCounterMode(display=False) as counter:
+            flash_steps.attention(*qkv).sum().backward()
+            flash_steps.attention_varlen(*(x.flatten(0, 1) for x in (q, k, v)), [0, 4, 24])
+            flash_steps.flash_attn_with_kvcache(q[:, :1], k, v, k[:, :1], v[:, :1], cache_seqlens=[3, 5])
+        self.assertEqual(counter.get_total_flops(), (3.5 * 2 * 12 * 12 + 4 * 4 + 20 * 20 + 4 + 6) * 4 * 4 * 16)
 
     def test_compile(self):
         """One graph without a break, forward and backward; other seeds and lengths compile nothing anew."""

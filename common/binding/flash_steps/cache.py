@@ -4,6 +4,7 @@ import itertools
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from .arguments import Result, require, require_tensors, takes, whole_numbers
 from .flash_attn import attention_varlen, check_pages, places_of
@@ -194,3 +195,6 @@ def _fake_cached(q, k_cache, v_cache, *_, **__):
 
 
 _cached.register_vmap(refuse_vmap)
+register_flop_formula(torch.ops.flash_steps.with_kvcache, get_raw=True)(
+    lambda q, K, V, k, v, n, *_, **__: 4 * q.shape[1:].numel() * (n + (0 if k is None else k.shape[1])).expand(q.shape[0]).sum().item()
+)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from .arguments import Result, require, require_tensors, takes, whole_numbers
 from .library import DTYPES, check_tensors, planned, run_pass
@@ -159,6 +160,16 @@ def is_traced(*tensors):
     if torch.compiler.is_dynamo_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
         return True
     return any([x is not None and (x.is_meta or x.is_neg() or type(x) not in (Tensor, torch.nn.Parameter)) for x in tensors])
+
+
+def _flops(products, q, k, offsets):
+    """Without masks, as PyTorch counts its own attention."""
+    pairs = offsets.diff().prod(0).sum().item() if type(offsets) is Tensor else q.shape[2] * k.shape[2]
+    return 2 * products * q.shape[:2].numel() * pairs * q.shape[3]
+
+
+register_flop_formula(torch.ops.flash_steps.forward, get_raw=True)(lambda q, k, v, *more, **__: _flops(2, q, k, more[3]))
+register_flop_formula(torch.ops.flash_steps.backward, get_raw=True)(lambda dO, dL, q, k, *more, **__: _flops(5, q, k, more[7]))
 
 
 def merge(O: Tensor, L: Tensor, part_O: Tensor, part_L: Tensor):
