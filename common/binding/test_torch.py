@@ -515,8 +515,14 @@ class OnCPU(unittest.TestCase):
         ):
             with self.subTest(theirs), self.assertRaisesRegex(TypeError, rf"{function}\(\) takes no {theirs} .here {ours}.; allowed"):
                 getattr(flash_steps, function)(q, q, q, **{theirs: None})
-        unknown = ("takes no cache_leftpad; allowed: each once, .*sinks", {"cache_leftpad": 0}), ("takes no 6 arguments by", q, q, 3, {})
+        unknown = (
+            ("takes no cache_leftpad .instead pad behind the keys.; allowed: each once, .*sinks", {"cache_leftpad": 0}),
+            ("takes no 6 arguments by", q, q, 3, {}),
+        )
         self.refused(functools.partial(flash_steps.flash_attn_with_kvcache, q, q, q), unknown, TypeError)
+        cached = functools.partial(flash_steps.flash_attn_with_kvcache, q, q, q)
+        self.same([cached(rotary_cos=None, rotary_sin=None, rotary_interleaved=False, cache_leftpad=None)], [cached()])
+        self.refused(cached, [("takes no rotary_cos .instead rotate q and k first.; allowed", {"rotary_cos": q})], TypeError)
         call = functools.partial(flash_steps.flash_attn_varlen_func, q[0], q[0], q[0], [0, 8], [0, 8])
         twice = r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once"
         self.refused(call, [(twice, 8, 8, 0.0, {"dropout_p": 0.1})], TypeError)

@@ -34,12 +34,13 @@ constexpr Variable variables_read[]{
     {"FLASH_COMMIT", "ID", "The commit that saved rows name, in a copy of which git knows another or none"},
 };
 
-/// Those of common/check_gpu.sh and of the package flash-attn are left alone.
+/// Those of common/check_gpu.sh, of common/run and of the package flash-attn are left alone.
 void check_environment() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view setting = *entry, name = setting.substr(0, setting.find('='));
     const auto starts = [&](const char* prefix) { return name.starts_with(prefix); };
-    if (!starts("FLASH_") || starts("FLASH_CHECK_") || starts("FLASH_ATTENTION_") || starts("FLASH_ATTN_")) continue;
+    constexpr const char* others[] = {"FLASH_CHECK_", "FLASH_RUN_", "FLASH_ATTENTION_", "FLASH_ATTN_"};
+    if (!starts("FLASH_") || std::ranges::any_of(others, starts)) continue;
     if (std::ranges::find(variables_read, name, &Variable::name) == std::end(variables_read))
       throw UsageError("the environment variable " + std::string(name) + " is unknown; --help lists those that are read");
   }

@@ -4,6 +4,8 @@
 #include "common/harness/text.hpp"
 #include "common/machine/host_memory.hpp"
 
+#include <algorithm>
+
 namespace flash {
 namespace {
 
@@ -71,8 +73,10 @@ std::string diagnosis_text(const Diagnosis& found) {
     mistakes.resize(most);
     mistakes.push_back(omitted);
   }
-  const std::string races[] = {"no race", "RACE", "RACE; one missing barrier can cause all of these: begin with the first"};
-  const std::string threads = races[std::min(mistakes.size(), std::size_t{2})] +
+  const auto is_read = [](const BrokenRule& mistake) { return mistake.rule == "unwritten_read"; };
+  const std::string kind = std::ranges::all_of(found.mistakes, is_read) ? "READ BEFORE THE WRITE" : "RACE";
+  const std::string verdicts[] = {"no race", kind, kind + "; one missing barrier can cause all of these: begin with the first"};
+  const std::string threads = verdicts[std::min(mistakes.size(), std::size_t{2})] +
                               (found.complete ? "" : "; only the first accesses of this large problem were looked at");
   return (found.watched ? line("threads", threads) : "") + lines("", mistakes) + lines("diagnosis", hints) +
          (found.remark.empty() ? "" : line("wasteful", found.remark));

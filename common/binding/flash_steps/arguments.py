@@ -72,11 +72,15 @@ _RULES = (  # for plain values: the arguments, what they may be, and how that is
     ("dropout_p", lambda x: _is_number(x, 0, 1), "a number from 0 to less than 1"),
     ("max_seqlen max_seqlen_q max_seqlen_k", lambda x: x is None or _is(x, int, Integral, torch.SymInt, Tensor), "a whole number, None"),
     ("window window_size", _is_window, "(left, right), whole numbers from 0, or -1 for no bound"),
+    ("stage", lambda x: x is None or (_is(x, int, str) and str(x).isdigit()), 'the number of a stage, such as "08"'),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
 )
 _HERE = {"is_causal": "causal", "attn_mask": "bias", "page_table": "block_table", "learnable_sink": "sinks"}  # names elsewhere
 _HERE |= {"scale": "softmax_scale", "softmax_scale": "scale", "window": "window_size", "window_size": "window"}
 _HERE["return_lse"] = "return_softmax_lse"
+# What functions of flash_attn take and these do not; where it asks for nothing, as wrappers pass it, it is left out.
+_INSTEAD = {name: "rotate q and k first" for name in ("rotary_cos", "rotary_sin", "rotary_interleaved")}
+_INSTEAD |= {"cache_leftpad": "pad behind the keys", "seqused_q": "cu_seqlens", "seqused_k": "cu_seqlens"}
 _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
 
 
@@ -99,13 +103,16 @@ def _checked(function, others):
 
     @functools.wraps(function)
     def checked(*args, **options):
+        absent = [x for x in _INSTEAD if x not in shown and (options.get(x) is None or x == "rotary_interleaved")]
+        options = {name: x for name, x in options.items() if name not in absent}
         unknown = [x for x in options if x not in shown and x[0] != "_"]
         wrong = [f"takes no {x}" + f" (here {_HERE.get(x)})" * (_HERE.get(x) in shown) for x in unknown]
+        wrong = [why + f" (instead {_INSTEAD.get(x)})" * (x in _INSTEAD) for why, x in zip(wrong, unknown)]
         wrong += [f"is given {name} twice" for name in options if name in places[: len(args)]]
         if wrong or len(args) > len(places):
             wrong = ", ".join(wrong) or f"takes no {len(args)} arguments by their places"
             named = ", ".join(sorted(shown.keys() - places))
-            allowed = f"each once, without their names {', '.join(places)}; with them, also {named}"
+            allowed = f"each once, by position {', '.join(places)}; by keyword also {named}"
             raise TypeError(f"flash_steps: {function.__name__}() {wrong}; allowed: {allowed}")
         for name, x in (*zip(places, args), *options.items()):
             if name in _RULE and not _RULE[name][0](x):

@@ -1,5 +1,6 @@
 """The libraries of the stages, by flash.h: which one, what a pass needs, and the pass itself."""
 
+import contextlib
 import ctypes
 import functools
 import re
@@ -34,6 +35,9 @@ class _Call(ctypes.Structure):  # flash_call
 def use(build):
     """The build folder whose lib/ has the libraries of the stages."""
     global libraries
+    require(
+        (Path(build) / "lib").is_dir(), f"there is no folder {Path(build) / 'lib'}; docs/howto/pytorch.md of a clone says how to build it"
+    )
     libraries = Path(build) / "lib"
     library_of.cache_clear()
     plans.clear()
@@ -142,7 +146,9 @@ def run_pass(backward, how, seed, offsets, given, made, before=None):
         call.workspace = block.data_ptr() + -block.data_ptr() % 256
 
     def work(*_):
-        _raise_for(function(ctypes.byref(call)), how[2])
+        name = f"flash_steps::{'backward' if backward else 'forward'}"
+        with torch.autograd.profiler.record_function(name) if torch.autograd._profiler_enabled() else contextlib.nullcontext():
+            _raise_for(function(ctypes.byref(call)), how[2])
 
     if q.is_cuda:
         with torch.cuda._DeviceGuard(q.get_device()):
