@@ -16,13 +16,31 @@ sys.path.insert(0, str(HERE.parent / "run"))
 import rewrite  # noqa: E402
 
 RUN = HERE.parents[1] / "run"
-PAGE = dict(re.findall(r"```(cpp|text|cmake)\n(.*?)```", (HERE.parents[2] / "docs/howto/any_cuda_file.md").read_text(), re.S))
+TEXT = (HERE.parents[2] / "docs/howto/any_cuda_file.md").read_text()
+PAGE = dict(re.findall(r"```(cpp|text|cmake)\n(.*?)```", TEXT, re.S))
 FINE = "__global__ void k(int* x) { x[threadIdx.x] = 1; }\nint main() { int* x; cudaMalloc(&x, 128); k<<<1, 32>>>(x); return %d; }\n"
 
 
 def common_run(*words):
     done = subprocess.run([str(RUN), *map(str, words)], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
+
+
+class Rules(unittest.TestCase):
+    def test_each_is_on_the_page_and_in_a_test(self):
+        listed = (HERE.parent / "rules.hpp").read_text().partition("rule_names")[2].partition("};")[0]
+        folders = (HERE, "*"), (HERE.parents[1] / "harness", "test_*"), (HERE.parents[2] / "docs/course/exercises", "*/wrong.toml")
+        tests = "".join([path.read_text() for folder, names in folders for path in folder.glob(names) if path.is_file()])
+        for name in re.findall(r'"(\w+)"', listed):
+            with self.subTest(name):
+                self.assertIn(f"`{name}`", TEXT)
+                self.assertTrue(re.search(rf"\b{name}\b", tests))
+
+    def test_an_address_without_memory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "x.cu")
+            file.write_text("__global__ void k(int* p) { *p = 1; }\nint main() { k<<<1, 1>>>((int*)16); cudaDeviceSynchronize(); }\n")
+            self.assertRegex(common_run(file)[2], r"\[bad_address\] .*there is no memory at address 0x10 at \S*x.cu:1\n")
 
 
 class Rewriter(unittest.TestCase):
