@@ -521,7 +521,9 @@ class OnCPU(unittest.TestCase):
         )
         self.refused(functools.partial(flash_steps.flash_attn_with_kvcache, q, q, q), unknown, TypeError)
         cached = functools.partial(flash_steps.flash_attn_with_kvcache, q, q, q)
-        self.same([cached(rotary_cos=None, rotary_sin=None, rotary_interleaved=False, cache_leftpad=None)], [cached()])
+        neutral = {"rotary_cos": None, "rotary_interleaved": False, "cache_leftpad": None, "attention_chunk": 0, "s_aux": None}
+        self.same([cached(**neutral)], [cached()])
+        self.refused(flash_steps.attention, [(f"takes no {name}", q, q, q, {name: x}) for name, x in neutral.items()], TypeError)
         self.refused(cached, [("takes no rotary_cos .instead rotate q and k first.; allowed", {"rotary_cos": q})], TypeError)
         call = functools.partial(flash_steps.flash_attn_varlen_func, q[0], q[0], q[0], [0, 8], [0, 8])
         twice = r"flash_attn_varlen_func\(\) is given dropout_p twice; allowed: each once"
@@ -546,6 +548,8 @@ class OnCPU(unittest.TestCase):
         ]
         call = torch.ops.flash_steps.backward
         self.refused(lambda **change: call(*(good | change).values(), None, None, False, None, None, *how), cases)
+        forward = functools.partial(torch.ops.flash_steps.forward, q, k, v, None)
+        self.refused(lambda sinks: forward(sinks, None, None, *how, ""), [("sinks are .3,.*allowed: .H.", q.new_zeros(3), {})])
 
     def test_interrupted(self):
         """Ctrl-C ends a pass of the simulator long before it is over, and the next call is right."""

@@ -75,12 +75,14 @@ _RULES = (  # for plain values: the arguments, what they may be, and how that is
     ("stage", lambda x: x is None or (_is(x, int, str) and str(x).isdigit()), 'the number of a stage, such as "08"'),
     ("variant backward_variant", lambda x: x is None or isinstance(x, str), "the name of a step"),
 )
-_HERE = {"is_causal": "causal", "attn_mask": "bias", "page_table": "block_table", "learnable_sink": "sinks"}  # names elsewhere
+# The names of other libraries and functions.
+_HERE = {"is_causal": "causal", "attn_mask": "bias", "page_table": "block_table", "learnable_sink": "sinks", "s_aux": "sinks"}
 _HERE |= {"scale": "softmax_scale", "softmax_scale": "scale", "window": "window_size", "window_size": "window"}
 _HERE["return_lse"] = "return_softmax_lse"
-# What functions of flash_attn take and these do not; where it asks for nothing, as wrappers pass it, it is left out.
-_INSTEAD = {name: "rotate q and k first" for name in ("rotary_cos", "rotary_sin", "rotary_interleaved")}
-_INSTEAD |= {"cache_leftpad": "pad behind the keys", "seqused_q": "cu_seqlens", "seqused_k": "cu_seqlens"}
+_INSTEAD = {"rotary_cos": "rotate q and k first", "cache_leftpad": "pad behind the keys", "seqused_k": "cu_seqlens"}
+# What flash_attn's functions take and these do not, with the values that ask for nothing: wrappers pass them.
+_NEUTRAL = dict.fromkeys("rotary_cos rotary_sin cache_leftpad leftpad_k seqused_q seqused_k qv q_descale k_descale v_descale".split())
+_NEUTRAL |= {"learnable_sink": None, "s_aux": None, "attention_chunk": 0, "sm_margin": 0}
 _RULE = {name: rule for names, *rule in _RULES for name in names.split()}
 
 
@@ -101,10 +103,13 @@ def _checked(function, others):
             shown.setdefault(x.name, x)  # the function's own comes first
     places = [name for name, x in shown.items() if x.kind is x.POSITIONAL_OR_KEYWORD]
 
+    neutral = {name: x for name, x in _NEUTRAL.items() if name not in shown and function.__name__.startswith("flash_attn")}
+
     @functools.wraps(function)
     def checked(*args, **options):
-        absent = [x for x in _INSTEAD if x not in shown and (options.get(x) is None or x == "rotary_interleaved")]
-        options = {name: x for name, x in options.items() if name not in absent}
+        options = {name: x for name, x in options.items() if name not in neutral or x is not neutral[name]}
+        if neutral and options.get("rotary_cos") is None:
+            options.pop("rotary_interleaved", None)  # says how rotary_cos would rotate
         unknown = [x for x in options if x not in shown and x[0] != "_"]
         wrong = [f"takes no {x}" + f" (here {_HERE.get(x)})" * (_HERE.get(x) in shown) for x in unknown]
         wrong = [why + f" (instead {_INSTEAD.get(x)})" * (x in _INSTEAD) for why, x in zip(wrong, unknown)]

@@ -20,7 +20,7 @@ def _inputs(q, k, v, bias):
 
 def run_forward(q, k, v, bias, sinks, seed, offsets, options, deterministic, stage, variant, backward_variant, before=None, cache=None):
     """O and L, the log-sum-exp of each row."""
-    O, L = _outputs(q)
+    sinks, (O, L) = sinks_of(sinks, q), _outputs(q)
     run_pass(0, (options, False, stage, variant), seed, offsets, _inputs(q, k, v, bias) | (cache or {}), {"O": O, "L": L}, before)
     if sinks is not None:  # one more term of each row's sum, after the kernel
         seen, L = L, torch.logaddexp(L, sinks[:, None])
@@ -55,6 +55,7 @@ def _empty_like(x):
 @_forward.register_fake
 def _fake_forward(q, k, v, bias, *how):
     check_tensors(q, k, v, bias, fake=True)
+    sinks_of(how[0], q)
     return _outputs(q)
 
 
