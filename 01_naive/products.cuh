@@ -8,6 +8,10 @@
 // tile_product(), which the backward pass of 01 shares. It holds two tiles in shared memory, 8.25
 // KiB, and reads each element TILE times: traffic from HBM falls by a factor of TILE (1.6).
 //
+// Grid: a block per tile of the result, and the heads of all batches along z: tiled().
+// HBM: a block reads TILE rows of A and TILE columns of B. Blocks that share them read them again,
+//   from L2 if they are still there.
+//
 // Names that every kernel file uses:
 //   A B, A o B               matrix product, elementwise product
 //   B, H, Hkv; Nq, Nk, d     batch, query heads, key/value heads (H / Hkv query heads share a head
@@ -24,10 +28,12 @@
 namespace flash {
 namespace {
 
-// A warp is a row of the tile: its threads read 32 neighbouring elements, a 128-byte line of HBM.
+// A warp is a row of the tile: 32 threads side by side read 32 neighbouring elements, one 128-byte
+// line of HBM.
 constexpr int TILE = 32;
 
-// One column of padding: a warp that walks down a column hits 32 banks, not one bank 32 times.
+// One column of padding: a warp that walks down a column of a tile then hits 32 different banks,
+// not one bank 32 times.
 using Tile = float[TILE][TILE + 1];
 
 /// Copies the TILE x TILE tile of M that starts at (row0, col0), with zeros beyond the edges, so
