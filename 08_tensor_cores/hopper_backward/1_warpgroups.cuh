@@ -31,7 +31,8 @@
 // Map of this folder: after ../backward and ../hopper_forward, steps 1 to 5 in their order; 5 is
 // the fastest. shapes.hpp has their tile sizes, and which kernel runs where. more/ has step 5 for
 // any bias and scale (general) and for windows, softcaps and sequences (options), step 4 by turns
-// (ordered), of which divided makes more blocks; relay is for wide heads. In ../parts
+// (ordered, ordered_softcap), of which divided makes more blocks; relay is for wide heads; how they
+// share a loop: more/loop_by_rule.cuh. In ../parts
 //   panels_backward.cuh    first: a block's KeyWork, shared memory and loads; products; P
 //   dQ_of_warpgroups.cuh   dQ by all warpgroups, from step 4 on by one; from 3 on, the adder
 //   before_and_after.cuh   tiles of queries, L and D, dS; dQ_accum; the kernels before and after

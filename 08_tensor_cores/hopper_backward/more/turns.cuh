@@ -1,5 +1,6 @@
-// 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why and what it costs,
-// and of divided.cuh: the loop of loop_by_rule.cuh, in blocks that take turns at a tile of dQ.
+// 08 Tensor cores, Hopper backward: the kernel of ordered.cuh, which says why and what it costs, of
+// ordered_softcap.cuh and of divided.cuh: the loop of loop_by_rule.cuh, in blocks that take turns
+// at a tile of dQ.
 //
 // New since step 4, `lead`, in this order: two adders, and at Width 128 two makers; the order of
 // the tiles of queries; the turn that an adder waits for and passes on; the ticket of a block; and

@@ -2,13 +2,14 @@
 // window, softcap and ragged batches. With wide heads.
 //
 // New since step 7, in the order of the code:
-// - A bias, or a scale that is no factor of the exponent, has kernels of its own (SCALE_FIRST) with
-//   small tiles, since a bias takes registers. They scale S first, and take each tile's maximum.
+// - With a bias, or a scale that is no factor of the exponent, other kernels run (SCALE_FIRST).
+//   They scale S first and take each tile's maximum. Their tiles are small, since a bias takes
+//   registers.
 // - Work has a rule (work_by_rule.cuh). In a ragged batch it is a tile of a sequence, from the
 //   table. The tensor maps know only the whole batch, so a tile may reach into the next sequence:
 //   its keys are masked there, and its values are multiplied by 0, so they have to be finite.
 // - produce() loads only tiles in the window.
-// - consume() skips those on either side of its own, and masks at both edges (lazy_begin).
+// - consume() skips tiles that none of its rows sees, and masks at both edges (lazy_begin).
 // - After each product cap() turns it into tanh(scale S / cap), if there is a softcap, which then
 //   takes the place of the scale in c and in L.
 // - In a ragged batch threads store O, not the TMA.
@@ -261,7 +262,7 @@ void start(Shape, const Attention& a) {
   start_with<Shape>(RaggedRule{rule, view<const int>(a.offsets), view<const int>(a.order), 0}, a);
 }
 
-// Width, Br, Bc, stages: those of step 7 that have registers to spare, and their speeds; wide ones.
+// Width, Br, Bc, stages, speed. Step 7's tiles where they leave registers; and wide heads.
 constexpr CompiledShape shapes[] = {
     compiled<ForwardShape<64, 192, 96, 3>>("three warpgroups; too few registers for a fourth"),
     compiled<ForwardShape<64, 128, 128, 2>>("two warpgroups", 0.93),
